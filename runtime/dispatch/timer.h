@@ -1,0 +1,39 @@
+/* timer.h: the deadlines of one poller: a pairing heap under a short lock.
+ *
+ * A node hangs at key_ and is due at when_ >= key_: moving it to later only writes when_; when its key
+ * comes up early it is hung anew. Moving it to earlier takes it out and hangs it again.
+ * Nothing here calls the system; the caller rings the doorbell when told to. */
+#ifndef WR_DISPATCH_TIMER_H
+#define WR_DISPATCH_TIMER_H
+
+#include <stdbool.h>
+
+#include <weir/base.h>
+
+#include "os/lock.h"
+
+struct wr_timers {
+    struct wr_lock lock;
+    struct weir_deadline_ *root;
+    weir_time wake;                 /* until when the poller sleeps at most, as it last said */
+    bool closed;                    /* destroy: nothing can be armed any more */
+};
+
+void wr_timers_init(struct wr_timers *timers);
+void wr_deadline_init(struct weir_deadline_ *deadline, void (*expire)(struct weir_deadline_ *));
+
+/* Arms or moves. Any thread. Returns true when the poller sleeps too long now: ring its doorbell.
+ * WEIR_NEVER disarms. */
+bool wr_timers_set(struct wr_timers *timers, struct weir_deadline_ *deadline, weir_time when);
+/* True: was armed and is not any more. False: expired (its expire() has been, or is being, called) or
+ * was not armed. After it returned, expire() is not running: expire() runs under the lock. */
+bool wr_timers_cancel(struct wr_timers *timers, struct weir_deadline_ *deadline);
+bool wr_timers_armed(struct wr_timers *timers, struct weir_deadline_ *deadline);
+
+/* The poller: takes out all that are due at `now`, at most `max`, calling expire() of each (under the
+ * lock: expire() must not call back into these timers and must not block). Returns how many. */
+unsigned wr_timers_expire(struct wr_timers *timers, weir_time now, unsigned max);
+/* The poller, right before it waits: the time to wake at the latest, remembered for wr_timers_set(). */
+weir_time wr_timers_sleep(struct wr_timers *timers);
+
+#endif

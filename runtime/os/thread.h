@@ -1,0 +1,25 @@
+/* thread.h: threads of ours: named, all signals blocked, an explicit stack. */
+#ifndef WR_OS_THREAD_H
+#define WR_OS_THREAD_H
+
+#include <pthread.h>
+#include <stddef.h>
+
+/* The kernel keeps 15 characters. */
+#define WR_THREAD_NAME_MAX 16
+
+struct wr_thread {
+    pthread_t handle;
+    char name[WR_THREAD_NAME_MAX];
+    void *(*run)(void *argument);
+    void *argument;
+};
+
+/* 0, -EAGAIN (also after a few short retries), -ENOMEM, -EINVAL. `thread` must stay until the join (or
+ * until run() has been entered, if detached). */
+int wr_thread_start(struct wr_thread *thread, const char *name, size_t stack_size, void *(*run)(void *), void *argument);
+void wr_thread_join(struct wr_thread *thread);
+/* The kernel's id of the calling thread; costs no system call after the first time on a thread. */
+int wr_thread_id(void);
+
+#endif

@@ -1,0 +1,36 @@
+/* inject.h: the pool's queue of work items: intrusive, unbounded, first in first out, many to many.
+ *
+ * Producers push on a ck_stack (one compare-and-swap, no lock); a consumer that holds the take lock
+ * turns the whole stack round into a list and pops from that list. The lock is only ever tried.
+ *
+ *            | push  | pop                        | size
+ *   push     | free  | free                       | free
+ *   pop      | free  | one succeeds, others UNCERTAIN | free
+ *
+ * UNCERTAIN: another consumer is taking right now: the queue may hold more. Whoever sees it looks
+ * again before sleeping. What the taker leaves stays in the shared list: a taker that then blocks for
+ * ever takes nothing with it but its own item. */
+#ifndef WR_QUEUE_INJECT_H
+#define WR_QUEUE_INJECT_H
+
+#include <stddef.h>
+
+#include <weir/work.h>
+
+#include "base/alloc.h"
+
+struct wr_inject;
+
+enum wr_take { WR_TAKE_EMPTY, WR_TAKE_ITEM, WR_TAKE_UNCERTAIN };
+
+int wr_inject_create(struct wr_inject **ret_inject, struct wr_alloc *alloc);
+void wr_inject_destroy(struct wr_inject *inject);
+/* Uses work->next_. `work` must stay until it is popped. */
+void wr_inject_push(struct wr_inject *inject, weir_work *work);
+enum wr_take wr_inject_pop(struct wr_inject *inject, weir_work **ret_work);
+/* True when an item is or may be there (racy by nature; exact when nothing runs). */
+int wr_inject_maybe(const struct wr_inject *inject);
+/* weir_work.posted_ of the oldest item, or WEIR_NEVER when it is empty; may be a little off while others take. */
+weir_time wr_inject_oldest(struct wr_inject *inject);
+
+#endif

@@ -1,0 +1,73 @@
+/* pool.h: the worker pool: I/O lane with parking, throttled wakes and compensation; blocking lane.
+ *
+ * It knows nothing of descriptors. The protocol of sleeping and waking stands on top of pool.c. */
+#ifndef WR_WORK_POOL_H
+#define WR_WORK_POOL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <weir/base.h>
+#include <weir/work.h>
+
+#include "base/alloc.h"
+#include "base/log.h"
+
+struct wr_pool;
+
+struct wr_pool_options {
+    const char *name;               /* thread name prefix */
+    unsigned workers, workers_max, blocking_max;
+    unsigned spin_us;
+    size_t stack_size;
+    struct wr_alloc *alloc;
+    const struct wr_log *log;
+    void (*thread_start)(const char *name, void *context);
+    void (*thread_stop)(const char *name, void *context);
+    void *thread_context;
+    /* Called (any thread, must not block) when work was posted and no worker is parked, at most once until
+     * wr_pool_tick() has answered false: the caller then calls wr_pool_tick() every WR_POOL_TICK_NS. */
+    void (*watch)(void *context);
+    void *watch_context;
+    weir_time idle_ns;              /* surplus workers and blocking threads leave after this; 0: default 10 s */
+};
+
+/* How often a busy pool is looked at by the detector of unannounced blocks. */
+#define WR_POOL_TICK_NS 5000000
+
+struct wr_pool_stats {
+    uint64_t posts, items_run, wakes, parks, compensations;
+    uint64_t workers, blocked, parked, blocking_threads, blocking_queued;
+    weir_time oldest_posted;        /* WEIR_NEVER: nothing is queued */
+};
+
+/* 0; -ENOMEM; -EAGAIN not one worker (fewer than asked for: a warning and success). */
+int wr_pool_create(struct wr_pool **ret_pool, const struct wr_pool_options *options);
+/* Refuse public posts from now on (-ESHUTDOWN). */
+void wr_pool_refuse(struct wr_pool *pool);
+/* Runs what is queued in both lanes, joins all threads, frees. NULL is fine. Never from a worker. */
+void wr_pool_destroy(struct wr_pool *pool);
+
+/* weir_post and weir_post_blocking: see weir/work.h for the results. */
+int wr_pool_post(struct wr_pool *pool, weir_work *work);
+int wr_pool_post_blocking(struct wr_pool *pool, weir_work *work);
+/* Our own items: never refused, never fails, no double-post check (the caller guarantees it). */
+void wr_pool_post_own(struct wr_pool *pool, weir_work *work);
+
+/* The calling thread: is it a worker (either lane) of this pool / an I/O worker of any pool? */
+bool wr_pool_is_worker(const struct wr_pool *pool);
+bool wr_pool_on_io_worker(void);
+/* See weir/work.h. `before` (may be NULL) set with wr_pool_set_block_hook() runs first on each begin. */
+void wr_pool_blocking_begin(void);
+void wr_pool_blocking_end(void);
+/* A function called on an I/O worker when it announces a block (net flushes what the callback wrote). */
+void wr_pool_set_block_hook(struct wr_pool *pool, void (*hook)(void));
+
+/* The detector: compensates when items are waiting and none was started since the tick before.
+ * True: keep ticking; false: nothing waits, watch() will be called again. One thread at a time. */
+bool wr_pool_tick(struct wr_pool *pool, weir_time now);
+
+void wr_pool_stats_get(struct wr_pool *pool, struct wr_pool_stats *ret_stats);
+
+#endif
