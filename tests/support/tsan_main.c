@@ -1,0 +1,180 @@
+/* tsan_main.c: the runner of TSan builds: a process and a deadline for each test of test.h.
+ *
+ * --filter PATTERN runs what matches suite/name (a shell pattern); --list names the tests. Other
+ * arguments are Criterion's and are ignored, so that one command line serves both builds. */
+#include "support/test.h"
+
+#include <errno.h>
+#include <fnmatch.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define TIMEOUT_DEFAULT 60.0
+#define EXIT_SKIPPED 77
+#define LINE_MAX_BYTES 1024
+
+extern const struct support_test *const __start_support_tests[];
+extern const struct support_test *const __stop_support_tests[];
+
+static atomic_int failures;         /* of the test that this process runs */
+
+/* One write a line: lines of several threads stay whole. */
+static void line(const char *prefix, const char *format, va_list arguments)
+{
+    char text[LINE_MAX_BYTES];
+    int used = snprintf(text, sizeof text, "%s", prefix);
+    int more = vsnprintf(text + used, sizeof text - (size_t)used - 1, format, arguments);
+    size_t length = strlen(text);
+    (void)more;
+    if (length > 0 && text[length - 1] != '\n')
+        text[length++] = '\n';
+    ssize_t written = write(STDERR_FILENO, text, length);
+    (void)written;
+}
+
+void support_failed(bool fatal, const char *file, int number, const char *what, const char *format, ...)
+{
+    char prefix[LINE_MAX_BYTES / 2];
+    va_list arguments;
+
+    snprintf(prefix, sizeof prefix, "%s:%d: failed: %s: ", file, number, what);
+    va_start(arguments, format);
+    line(prefix, format, arguments);
+    va_end(arguments);
+    atomic_fetch_add_explicit(&failures, 1, memory_order_relaxed);
+    if (fatal)
+        _exit(EXIT_FAILURE);
+}
+
+void support_note(const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    line("note: ", format, arguments);
+    va_end(arguments);
+}
+
+void support_skip(const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    line("skipped: ", format, arguments);
+    va_end(arguments);
+    _exit(EXIT_SKIPPED);
+}
+
+static void run_in_child(const struct support_test *test)
+{
+    setpgid(0, 0);
+    if (test->init)
+        test->init();
+    test->run();
+    if (test->fini)
+        test->fini();
+    int failed = atomic_load_explicit(&failures, memory_order_relaxed);
+    /* exit, not _exit: ThreadSanitizer turns the code into its own when it has reported something. */
+    exit(failed > 0 ? EXIT_FAILURE : EXIT_SUCCESS);
+}
+
+/* The status of the child, or -1 when its time was over. */
+static int wait_for(pid_t child, double seconds)
+{
+    sigset_t set;
+    struct timespec deadline, now;
+    int status = 0;
+    long long span = (long long)(seconds * 1e9);
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    clock_gettime(CLOCK_MONOTONIC, &deadline);
+    span += deadline.tv_nsec + deadline.tv_sec * 1000000000LL;
+    while (waitpid(child, &status, WNOHANG) != child) {
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        long long left = span - (now.tv_nsec + now.tv_sec * 1000000000LL);
+        if (left <= 0) {
+            kill(-child, SIGKILL);
+            kill(child, SIGKILL);
+            waitpid(child, &status, 0);
+            return -1;
+        }
+        struct timespec rest = {.tv_sec = (time_t)(left / 1000000000LL), .tv_nsec = (long)(left % 1000000000LL)};
+        sigtimedwait(&set, NULL, &rest);
+    }
+    return status;
+}
+
+enum outcome { PASSED, FAILED, SKIPPED };
+
+static enum outcome run(const struct support_test *test)
+{
+    double seconds = test->timeout > 0 ? test->timeout : TIMEOUT_DEFAULT;
+
+    if (test->disabled) {
+        printf("[SKIP] %s::%s: disabled\n", test->suite, test->name);
+        return SKIPPED;
+    }
+    fflush(NULL);
+    pid_t child = fork();
+    if (child < 0) {
+        printf("[FAIL] %s::%s: fork: %s\n", test->suite, test->name, strerror(errno));
+        return FAILED;
+    }
+    if (child == 0)
+        run_in_child(test);
+    int status = wait_for(child, seconds);
+    if (status == -1) {
+        printf("[FAIL] %s::%s: not done after %.1f s\n", test->suite, test->name, seconds);
+        return FAILED;
+    }
+    if (WIFSIGNALED(status) ? WTERMSIG(status) == test->signal
+                            : test->signal == 0 && WEXITSTATUS(status) == test->exit_code) {
+        printf("[PASS] %s::%s\n", test->suite, test->name);
+        return PASSED;
+    }
+    if (WIFEXITED(status) && WEXITSTATUS(status) == EXIT_SKIPPED) {
+        printf("[SKIP] %s::%s\n", test->suite, test->name);
+        return SKIPPED;
+    }
+    printf("[FAIL] %s::%s: %s %d\n", test->suite, test->name, WIFSIGNALED(status) ? "signal" : "exit code",
+           WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    return FAILED;
+}
+
+int main(int argc, char **argv)
+{
+    const char *pattern = "*";
+    bool list = false;
+    int counts[3] = {0, 0, 0};
+    sigset_t set;
+
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--filter") == 0 && i + 1 < argc)
+            pattern = argv[++i];
+        else if (strncmp(argv[i], "--filter=", 9) == 0)
+            pattern = argv[i] + 9;
+        else if (strcmp(argv[i], "--list") == 0)
+            list = true;
+    }
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    for (const struct support_test *const *at = __start_support_tests; at < __stop_support_tests; at++) {
+        char name[256];
+        snprintf(name, sizeof name, "%s/%s", (*at)->suite, (*at)->name);
+        if (fnmatch(pattern, name, 0) != 0)
+            continue;
+        if (list)
+            printf("%s\n", name);
+        else
+            counts[run(*at)]++;
+    }
+    if (!list)
+        printf("[====] Tested: %d | Passing: %d | Failing: %d | Skipped: %d\n",
+               counts[PASSED] + counts[FAILED] + counts[SKIPPED], counts[PASSED], counts[FAILED], counts[SKIPPED]);
+    return counts[FAILED] > 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+}
