@@ -6,6 +6,12 @@
 #ifndef WEIR_TESTS_SUPPORT_TEST_H
 #define WEIR_TESTS_SUPPORT_TEST_H
 
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
 #if !defined(WEIR_TSAN)
 
 #include <criterion/criterion.h>
@@ -14,11 +20,6 @@
 #else
 
 #include <math.h>
-#include <signal.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 struct support_test {
     const char *suite;
@@ -54,6 +55,7 @@ void support_skip(const char *format, ...) __attribute__((noreturn));
     ((Good) ? (void)0 : support_failed(Fatal, __FILE__, __LINE__, What, __VA_ARGS__))
 #define SUPPORT_TRUE_(Fatal, A, ...) SUPPORT_CHECK_(Fatal, #A, (A), __VA_ARGS__)
 #define SUPPORT_FALSE_(Fatal, A, ...) SUPPORT_CHECK_(Fatal, "not " #A, !(A), __VA_ARGS__)
+#define SUPPORT_SET_(Fatal, A, ...) SUPPORT_CHECK_(Fatal, #A " != NULL", (A) != NULL, __VA_ARGS__)
 #define SUPPORT_OP_(Fatal, Op, A, B, ...) SUPPORT_CHECK_(Fatal, #A " " #Op " " #B, (A) Op (B), __VA_ARGS__)
 #define SUPPORT_STR_(Fatal, Op, A, B, ...)                                                          \
     SUPPORT_CHECK_(Fatal, "strcmp(" #A ", " #B ") " #Op " 0", strcmp((A), (B)) Op 0, __VA_ARGS__)
@@ -71,7 +73,7 @@ void support_skip(const char *format, ...) __attribute__((noreturn));
 #define cr_assert_gt(...) SUPPORT_OP_(true, >, __VA_ARGS__, "")
 #define cr_assert_geq(...) SUPPORT_OP_(true, >=, __VA_ARGS__, "")
 #define cr_assert_null(...) SUPPORT_FALSE_(true, __VA_ARGS__, "")
-#define cr_assert_not_null(...) SUPPORT_TRUE_(true, __VA_ARGS__, "")
+#define cr_assert_not_null(...) SUPPORT_SET_(true, __VA_ARGS__, "")
 #define cr_assert_str_eq(...) SUPPORT_STR_(true, ==, __VA_ARGS__, "")
 #define cr_assert_str_neq(...) SUPPORT_STR_(true, !=, __VA_ARGS__, "")
 #define cr_assert_arr_eq(...) SUPPORT_MEM_(true, ==, __VA_ARGS__, "")
@@ -88,7 +90,7 @@ void support_skip(const char *format, ...) __attribute__((noreturn));
 #define cr_expect_gt(...) SUPPORT_OP_(false, >, __VA_ARGS__, "")
 #define cr_expect_geq(...) SUPPORT_OP_(false, >=, __VA_ARGS__, "")
 #define cr_expect_null(...) SUPPORT_FALSE_(false, __VA_ARGS__, "")
-#define cr_expect_not_null(...) SUPPORT_TRUE_(false, __VA_ARGS__, "")
+#define cr_expect_not_null(...) SUPPORT_SET_(false, __VA_ARGS__, "")
 #define cr_expect_str_eq(...) SUPPORT_STR_(false, ==, __VA_ARGS__, "")
 #define cr_expect_str_neq(...) SUPPORT_STR_(false, !=, __VA_ARGS__, "")
 #define cr_expect_arr_eq(...) SUPPORT_MEM_(false, ==, __VA_ARGS__, "")
