@@ -10,7 +10,6 @@ target_include_directories(weir_ck SYSTEM INTERFACE ${CK_INCLUDE_DIRS})
 
 # How our own code is compiled. Linked PRIVATE by every target of ours, never exported.
 add_library(weir_build INTERFACE)
-target_compile_features(weir_build INTERFACE c_std_11)
 target_compile_definitions(weir_build INTERFACE _GNU_SOURCE
     $<$<BOOL:${WEIR_ASSERTS}>:WEIR_ASSERTS> $<$<BOOL:${WEIR_FAULTS}>:WEIR_FAULTS>
     $<$<STREQUAL:${WEIR_SANITIZE},thread>:WEIR_TSAN>)
@@ -26,6 +25,22 @@ elseif(NOT WEIR_SANITIZE STREQUAL "")
     message(FATAL_ERROR "WEIR_SANITIZE is '${WEIR_SANITIZE}': empty, address or thread")
 endif()
 
+# Whole-library optimisation, in optimised builds. The objects keep their machine code beside it, because
+# the installed static library must serve every compiler and linker; only GCC can do both.
+include(CheckIPOSupported)
+check_ipo_supported(RESULT WEIR_IPO OUTPUT ignored LANGUAGES C)
+if(NOT CMAKE_C_COMPILER_ID STREQUAL "GNU" OR WEIR_SANITIZE)
+    set(WEIR_IPO FALSE)
+endif()
+
+function(weir_optimise target)
+    if(WEIR_IPO)
+        set_target_properties(${target} PROPERTIES
+            INTERPROCEDURAL_OPTIMIZATION_RELEASE ON INTERPROCEDURAL_OPTIMIZATION_RELWITHDEBINFO ON)
+        target_compile_options(${target} PRIVATE $<$<NOT:$<CONFIG:Debug>>:-ffat-lto-objects>)
+    endif()
+endfunction()
+
 # weir_layer(NAME SOURCES file... [DEPENDS layer...] [LIBRARIES target...])
 # A layer is one static library wr_NAME. Without sources it is only its dependencies.
 function(weir_layer name)
@@ -39,9 +54,10 @@ function(weir_layer name)
     endif()
     add_library(wr_${name}_objects OBJECT ${arg_SOURCES})
     set_target_properties(wr_${name}_objects PROPERTIES
-        POSITION_INDEPENDENT_CODE ON C_VISIBILITY_PRESET hidden C_EXTENSIONS OFF)
+        POSITION_INDEPENDENT_CODE ON C_VISIBILITY_PRESET hidden)
     target_include_directories(wr_${name}_objects PRIVATE ${PROJECT_SOURCE_DIR}/runtime ${PROJECT_SOURCE_DIR}/include)
     target_link_libraries(wr_${name}_objects PRIVATE weir_build Threads::Threads ${arg_LIBRARIES})
+    weir_optimise(wr_${name}_objects)
     add_library(wr_${name} STATIC $<TARGET_OBJECTS:wr_${name}_objects>)
     set_target_properties(wr_${name} PROPERTIES LINKER_LANGUAGE C)
     target_include_directories(wr_${name} INTERFACE ${PROJECT_SOURCE_DIR}/runtime ${PROJECT_SOURCE_DIR}/include)
@@ -50,21 +66,65 @@ function(weir_layer name)
     set_property(GLOBAL APPEND PROPERTY WEIR_LAYER_LIBRARIES ${arg_LIBRARIES})
 endfunction()
 
-# weir_test(NAME LAYERS layer... SOURCES file... [LIBRARIES target...] [LABELS label...] [TIMEOUT seconds])
-# One program, one CTest. LAYERS names what is linked (with what it depends on); `runtime` is everything.
-# A leak or a race that a sanitizer prints fails the test even if the program's exit code is 0.
+# What a sanitizer prints fails a test, whatever the program's exit code: Criterion passes leaking tests.
+set(WEIR_FAIL_PATTERN "AddressSanitizer|LeakSanitizer|ThreadSanitizer|runtime error:")
+set(WEIR_TEST_ENVIRONMENT
+    "ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1"
+    "UBSAN_OPTIONS=print_stacktrace=1"
+    "TSAN_OPTIONS=second_deadlock_stack=1:history_size=4")
+
+# weir_test(NAME LAYERS layer... SOURCES file... [LIBRARIES target...] [LABELS label...] [TIMEOUT seconds]
+#           [ENVIRONMENT NAME=value...] [SUFFIX text])
+# One program, one CTest `folder/NAME`. LAYERS names what is linked (with what it depends on); `runtime`
+# is everything. Called again for a NAME that exists, with SUFFIX and ENVIRONMENT, it adds one more run of
+# the same program: `folder/NAME.SUFFIX`.
 function(weir_test name)
-    cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "LAYERS;SOURCES;LIBRARIES;LABELS")
+    cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT;SUFFIX" "LAYERS;SOURCES;LIBRARIES;LABELS;ENVIRONMENT")
     get_filename_component(folder ${CMAKE_CURRENT_SOURCE_DIR} NAME)
     set(target test_${folder}_${name})
+    set(test ${folder}/${name})
     list(TRANSFORM arg_LAYERS PREPEND wr_)
+    if(arg_SUFFIX)
+        string(APPEND test ".${arg_SUFFIX}")
+    endif()
     if(NOT arg_TIMEOUT)
         set(arg_TIMEOUT 120)
     endif()
-    add_executable(${target} ${arg_SOURCES})
-    target_link_libraries(${target} PRIVATE weir_test_support ${arg_LAYERS} ${arg_LIBRARIES} weir_build)
-    add_test(NAME ${folder}/${name} COMMAND ${target} -j1)
-    set_tests_properties(${folder}/${name} PROPERTIES
+    if(NOT TARGET ${target})
+        add_executable(${target} ${arg_SOURCES})
+        target_link_libraries(${target} PRIVATE weir_test_support ${arg_LAYERS} ${arg_LIBRARIES} weir_build)
+    endif()
+    add_test(NAME ${test} COMMAND ${target} -j1)
+    set_tests_properties(${test} PROPERTIES
         TIMEOUT ${arg_TIMEOUT} LABELS "${folder};${arg_LABELS}"
-        FAIL_REGULAR_EXPRESSION "AddressSanitizer|LeakSanitizer|ThreadSanitizer|runtime error:")
+        ENVIRONMENT "${WEIR_TEST_ENVIRONMENT};${arg_ENVIRONMENT}"
+        FAIL_REGULAR_EXPRESSION "${WEIR_FAIL_PATTERN}")
+endfunction()
+
+# weir_sample(NAME SOURCES file...)
+# A program as a host would write it: the public headers and weir::weir, nothing of ours besides.
+function(weir_sample name)
+    cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES")
+    if(NOT TARGET weir)
+        return()
+    endif()
+    add_executable(sample_${name} ${arg_SOURCES})
+    set_target_properties(sample_${name} PROPERTIES OUTPUT_NAME ${name})
+    target_link_libraries(sample_${name} PRIVATE weir::weir weir_build)
+endfunction()
+
+# weir_bench(NAME SOURCES file... [LAYERS layer...] [LIBRARIES target...] [SMOKE argument...])
+# A benchmark; with SMOKE it is also a CTest `bench/NAME` that runs it with those arguments (a small size).
+function(weir_bench name)
+    cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LAYERS;LIBRARIES;SMOKE")
+    list(TRANSFORM arg_LAYERS PREPEND wr_)
+    add_executable(bench_${name} ${arg_SOURCES})
+    set_target_properties(bench_${name} PROPERTIES OUTPUT_NAME ${name})
+    target_include_directories(bench_${name} PRIVATE ${PROJECT_SOURCE_DIR}/bench ${PROJECT_SOURCE_DIR}/include)
+    target_link_libraries(bench_${name} PRIVATE ${arg_LAYERS} ${arg_LIBRARIES} weir_build Threads::Threads)
+    if(WEIR_TESTS AND arg_SMOKE)
+        add_test(NAME bench/${name} COMMAND bench_${name} ${arg_SMOKE})
+        set_tests_properties(bench/${name} PROPERTIES TIMEOUT 120 LABELS bench
+            ENVIRONMENT "${WEIR_TEST_ENVIRONMENT}" FAIL_REGULAR_EXPRESSION "${WEIR_FAIL_PATTERN}")
+    endif()
 endfunction()
