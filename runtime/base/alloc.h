@@ -14,9 +14,12 @@ struct wr_alloc {
 /* `source` NULL: malloc and free. */
 void wr_alloc_init(struct wr_alloc *alloc, const weir_allocator *source);
 
-/* Zeroed memory, aligned as malloc() does; NULL when there is none. Any thread. */
+/* All of them: any thread, errno is left alone, a size of 0 is as good as 1. */
+
+/* Zeroed memory, aligned as malloc() does; NULL when there is none. */
 void *wr_alloc_zero(struct wr_alloc *alloc, size_t size);
-/* As wr_alloc_zero(), aligned to a cache line (over-allocates; release with wr_alloc_release_lines). */
+/* As wr_alloc_zero(), aligned to a cache line (over-allocates; release with
+ * wr_alloc_release_lines()). */
 void *wr_alloc_lines(struct wr_alloc *alloc, size_t size);
 /* Uninitialised. */
 void *wr_alloc_raw(struct wr_alloc *alloc, size_t size);

@@ -6,7 +6,9 @@
 #include <assert.h>
 
 #ifdef WEIR_ASSERTS
-void wr_assert_failed(const char *condition, const char *file, int line) __attribute__((noreturn, cold));
+/* One line to stderr, then abort(): the state is wrong and going on would spread it. */
+void wr_assert_failed(const char *condition, const char *file, int line)
+    __attribute__((noreturn, cold));
 #define WR_ASSERT(condition) \
     ((condition) ? (void)0 : wr_assert_failed(#condition, __FILE__, __LINE__))
 #else

@@ -1,4 +1,5 @@
-/* list.h: an intrusive doubly linked list with a head. No locking: its owner says who may touch it. */
+/* list.h: an intrusive doubly linked list with a head. No locking: its owner says who may touch
+ * it. */
 #ifndef WR_BASE_LIST_H
 #define WR_BASE_LIST_H
 

@@ -11,9 +11,10 @@ struct wr_cpu {
     unsigned usable;        /* min(affinity, ceil(quota)), at least 1 */
 };
 
-/* `root` stands for "/" (tests give a fake one): reads root/proc/self/cgroup, root/proc/self/mountinfo and
- * below root/sys/fs/cgroup. Every level of the hierarchy counts, the smallest quota wins. Whatever cannot be read
- * does not limit. Never fails. */
+/* `root` stands for "/" (tests give a fake one): reads root/proc/self/cgroup,
+ * root/proc/self/mountinfo and below root/sys/fs/cgroup (or wherever mountinfo points). Every level
+ * of the hierarchy counts, the smallest quota wins. Whatever cannot be read does not limit. Never
+ * fails, allocates nothing. */
 void wr_cpu_detect(struct wr_cpu *ret_cpu, const char *root);
 
 #endif

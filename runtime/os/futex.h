@@ -7,8 +7,8 @@
 
 #include <weir/base.h>
 
-/* Sleeps while *word == expected. Returns 0 woken or the word differed (or a spurious wake; EINTR counts as
- * one), -ETIMEDOUT. WEIR_NEVER: no deadline. */
+/* Sleeps while *word == expected. Returns 0 woken or the word differed (or a spurious wake; EINTR
+ * counts as one), -ETIMEDOUT. WEIR_NEVER: no deadline. */
 int wr_futex_wait(_Atomic uint32_t *word, uint32_t expected, weir_time deadline);
 
 /* Wakes up to `count` sleepers; returns how many. */

@@ -15,11 +15,14 @@ struct wr_thread {
     void *argument;
 };
 
-/* 0, -EAGAIN (also after a few short retries), -ENOMEM, -EINVAL. `thread` must stay until the join (or
- * until run() has been entered, if detached). */
-int wr_thread_start(struct wr_thread *thread, const char *name, size_t stack_size, void *(*run)(void *), void *argument);
+/* 0, -EAGAIN (also after a few short retries), -ENOMEM, -EINVAL. `thread` must stay until the join
+ * (or until run() has been entered, if detached). A stack smaller than the system's least is
+ * raised to it; a longer name is cut. The caller's signal mask is the same afterwards. */
+int wr_thread_start(struct wr_thread *thread, const char *name, size_t stack_size,
+                    void *(*run)(void *), void *argument);
 void wr_thread_join(struct wr_thread *thread);
-/* The kernel's id of the calling thread; costs no system call after the first time on a thread. */
+/* The kernel's id of the calling thread; costs no system call after the first time on a thread.
+ * In a child after fork() a thread that had asked before still hears its parent's id. */
 int wr_thread_id(void);
 
 #endif
