@@ -36,7 +36,8 @@ typedef struct weir_options {
     enum weir_backend backend;      /* WEIR_BACKEND: auto, epoll, io_uring; default auto */
     enum weir_dispatch dispatch;    /* WEIR_DISPATCH: pump, per-event; default pump */
     unsigned pollers;               /* WEIR_POLLERS: 1..64; default one per 30 usable CPUs */
-    unsigned workers;               /* WEIR_WORKERS: 1..1024; default the usable CPUs */
+    unsigned workers;               /* WEIR_WORKERS: 1..1024; default the usable CPUs, as far
+                                       as workers_max allows */
     unsigned workers_max;           /* WEIR_WORKERS_MAX: workers..4096; default workers + 64 */
     unsigned blocking_max;          /* WEIR_BLOCKING_MAX: 1..4096; default 64 */
     unsigned batch;                 /* WEIR_BATCH: events a wait, 1..4096; default 256 */
@@ -44,7 +45,7 @@ typedef struct weir_options {
     unsigned spin_us_plus_one;      /* WEIR_SPIN_US + 1 (so that 0 can be asked for): 0..1000 us */
     unsigned sources_max;           /* WEIR_SOURCES_MAX: sockets, listeners and watches at once,
                                        64..16777216; default the limit of open files */
-    size_t stack_size;              /* bytes a thread of ours; default 256 KiB; at least 32 KiB */
+    size_t stack_size;              /* bytes a thread of ours, 32 KiB..1 GiB; default 256 KiB */
     enum weir_log_level log_level;  /* WEIR_LOG: off, error, warn, info, debug; default warn */
     weir_log_fn *log;               /* NULL: nothing is said anywhere */
     void *log_context;
