@@ -44,7 +44,10 @@ int support_count_maps(void)
 struct support_held support_held(void)
 {
     return (struct support_held){
-        .fds = support_count_fds(), .threads = support_count_threads(), .maps = support_count_maps()};
+        .fds = support_count_fds(),
+        .threads = support_count_threads(),
+        .maps = support_count_maps(),
+    };
 }
 
 int support_await_threads(int threads, int milliseconds)

@@ -1,8 +1,9 @@
 /* test.h: the one include of every test.
  *
- * Criterion, except in a TSan build: Criterion's runner aborts under ThreadSanitizer, so there the same
- * names are a registry in a linker section, run by tests/support/tsan_main.c with a process and a
- * deadline per test. Only the part of Criterion that both have is used by tests. */
+ * Criterion, except in a TSan build: its runner aborts under ThreadSanitizer, so there the same names
+ * are a registry in a linker section, run by tests/support/tsan_main.c with a process and a deadline
+ * for each test. WEIR_TESTS_PLAIN asks for that runner elsewhere: it forks and never executes again,
+ * which valgrind follows cheaply. Tests use only what both have. */
 #ifndef WEIR_TESTS_SUPPORT_TEST_H
 #define WEIR_TESTS_SUPPORT_TEST_H
 
@@ -12,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#if !defined(WEIR_TSAN)
+#if !defined(WEIR_TSAN) && !defined(WEIR_TESTS_PLAIN)
 
 #include <criterion/criterion.h>
 #include <criterion/logging.h>
@@ -36,33 +37,38 @@ struct support_test {
 };
 
 /* Prints one line; when `fatal`, ends the test's process. From any thread of it. */
-void support_failed(bool fatal, const char *file, int line, const char *what, const char *format, ...);
+void support_failed(bool fatal, const char *file, int line, const char *what, const char *format,
+                    ...);
 void support_note(const char *format, ...);
 void support_skip(const char *format, ...) __attribute__((noreturn));
 
 #define Test(Suite, ...) SUPPORT_TEST_(Suite, __VA_ARGS__, .end_ = 0)
-#define SUPPORT_TEST_(Suite, Name, ...)                                                             \
-    static void Suite##_##Name##_run_(void);                                                        \
-    static const struct support_test Suite##_##Name##_test_ = {                                     \
-        .suite = #Suite, .name = #Name, .run = Suite##_##Name##_run_, __VA_ARGS__};                 \
-    __attribute__((used, section("support_tests"))) static const struct support_test                \
-        *const Suite##_##Name##_entry_ = &Suite##_##Name##_test_;                                   \
+#define SUPPORT_TEST_(Suite, Name, ...) \
+    static void Suite##_##Name##_run_(void); \
+    static const struct support_test Suite##_##Name##_test_ = { \
+        .suite = #Suite, .name = #Name, .run = Suite##_##Name##_run_, __VA_ARGS__}; \
+    __attribute__((used, section("support_tests"))) static const struct support_test \
+        *const Suite##_##Name##_entry_ = &Suite##_##Name##_test_; \
     static void Suite##_##Name##_run_(void)
 
-/* A check takes its message as optional printf arguments: the "" at the end stands for a message that
- * is missing and is one unused argument after a message that is there. */
-#define SUPPORT_CHECK_(Fatal, What, Good, ...)                                                      \
+/* A check takes its message as optional printf arguments: the "" at the end stands for a message
+ * that is missing and is one unused argument after a message that is there. */
+#define SUPPORT_CHECK_(Fatal, What, Good, ...) \
     ((Good) ? (void)0 : support_failed(Fatal, __FILE__, __LINE__, What, __VA_ARGS__))
 #define SUPPORT_TRUE_(Fatal, A, ...) SUPPORT_CHECK_(Fatal, #A, (A), __VA_ARGS__)
 #define SUPPORT_FALSE_(Fatal, A, ...) SUPPORT_CHECK_(Fatal, "not " #A, !(A), __VA_ARGS__)
-#define SUPPORT_SET_(Fatal, A, ...) SUPPORT_CHECK_(Fatal, #A " != NULL", (A) != NULL, __VA_ARGS__)
-#define SUPPORT_OP_(Fatal, Op, A, B, ...) SUPPORT_CHECK_(Fatal, #A " " #Op " " #B, (A) Op (B), __VA_ARGS__)
-#define SUPPORT_STR_(Fatal, Op, A, B, ...)                                                          \
+#define SUPPORT_SET_(Fatal, A, ...) \
+    SUPPORT_CHECK_(Fatal, #A " != NULL", (A) != NULL, __VA_ARGS__)
+#define SUPPORT_OP_(Fatal, Op, A, B, ...) \
+    SUPPORT_CHECK_(Fatal, #A " " #Op " " #B, (A) Op (B), __VA_ARGS__)
+#define SUPPORT_STR_(Fatal, Op, A, B, ...) \
     SUPPORT_CHECK_(Fatal, "strcmp(" #A ", " #B ") " #Op " 0", strcmp((A), (B)) Op 0, __VA_ARGS__)
-#define SUPPORT_MEM_(Fatal, Op, A, B, Size, ...)                                                    \
-    SUPPORT_CHECK_(Fatal, "memcmp(" #A ", " #B ") " #Op " 0", memcmp((A), (B), (Size)) Op 0, __VA_ARGS__)
-#define SUPPORT_FLOAT_(Fatal, A, B, Within, ...)                                                    \
-    SUPPORT_CHECK_(Fatal, #A " ~ " #B, fabs((double)(A) - (double)(B)) <= (double)(Within), __VA_ARGS__)
+#define SUPPORT_MEM_(Fatal, Op, A, B, Size, ...) \
+    SUPPORT_CHECK_(Fatal, "memcmp(" #A ", " #B ") " #Op " 0", memcmp((A), (B), (Size)) Op 0, \
+                   __VA_ARGS__)
+#define SUPPORT_FLOAT_(Fatal, A, B, Within, ...) \
+    SUPPORT_CHECK_(Fatal, #A " ~ " #B, fabs((double)(A) - (double)(B)) <= (double)(Within), \
+                   __VA_ARGS__)
 
 #define cr_assert(...) SUPPORT_TRUE_(true, __VA_ARGS__, "")
 #define cr_assert_not(...) SUPPORT_FALSE_(true, __VA_ARGS__, "")

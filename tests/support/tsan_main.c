@@ -1,4 +1,4 @@
-/* tsan_main.c: the runner of TSan builds: a process and a deadline for each test of test.h.
+/* tsan_main.c: the runner where Criterion cannot be: a process and a deadline for each test.
  *
  * --filter PATTERN runs what matches suite/name (a shell pattern); --list names the tests. Other
  * arguments are Criterion's and are ignored, so that one command line serves both builds. */
@@ -35,7 +35,8 @@ static void line(const char *prefix, const char *format, va_list arguments)
     (void)written;
 }
 
-void support_failed(bool fatal, const char *file, int number, const char *what, const char *format, ...)
+void support_failed(bool fatal, const char *file, int number, const char *what, const char *format,
+                    ...)
 {
     char prefix[LINE_MAX_BYTES / 2];
     va_list arguments;
@@ -68,41 +69,47 @@ void support_skip(const char *format, ...)
     _exit(EXIT_SKIPPED);
 }
 
-static void run_in_child(const struct support_test *test)
+static void run_in_child(const struct support_test *test, const sigset_t *mask)
 {
     setpgid(0, 0);
+    sigprocmask(SIG_SETMASK, mask, NULL);
     if (test->init)
         test->init();
     test->run();
     if (test->fini)
         test->fini();
     int failed = atomic_load_explicit(&failures, memory_order_relaxed);
-    /* exit, not _exit: ThreadSanitizer turns the code into its own when it has reported something. */
+    /* exit, not _exit: ThreadSanitizer makes the code its own when it has reported something. */
     exit(failed > 0 ? EXIT_FAILURE : EXIT_SUCCESS);
 }
 
-/* The status of the child, or -1 when its time was over. */
+static long long now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_nsec + now.tv_sec * 1000000000LL;
+}
+
+/* The status of the child, or -1 when its time was over. SIGCHLD is blocked: none is missed. */
 static int wait_for(pid_t child, double seconds)
 {
+    long long deadline = now_ns() + (long long)(seconds * 1e9);
     sigset_t set;
-    struct timespec deadline, now;
     int status = 0;
-    long long span = (long long)(seconds * 1e9);
 
     sigemptyset(&set);
     sigaddset(&set, SIGCHLD);
-    clock_gettime(CLOCK_MONOTONIC, &deadline);
-    span += deadline.tv_nsec + deadline.tv_sec * 1000000000LL;
     while (waitpid(child, &status, WNOHANG) != child) {
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        long long left = span - (now.tv_nsec + now.tv_sec * 1000000000LL);
+        long long left = deadline - now_ns();
         if (left <= 0) {
             kill(-child, SIGKILL);
             kill(child, SIGKILL);
             waitpid(child, &status, 0);
             return -1;
         }
-        struct timespec rest = {.tv_sec = (time_t)(left / 1000000000LL), .tv_nsec = (long)(left % 1000000000LL)};
+        struct timespec rest = {
+            .tv_sec = (time_t)(left / 1000000000LL), .tv_nsec = (long)(left % 1000000000LL)};
         sigtimedwait(&set, NULL, &rest);
     }
     return status;
@@ -110,7 +117,7 @@ static int wait_for(pid_t child, double seconds)
 
 enum outcome { PASSED, FAILED, SKIPPED };
 
-static enum outcome run(const struct support_test *test)
+static enum outcome run(const struct support_test *test, const sigset_t *mask)
 {
     double seconds = test->timeout > 0 ? test->timeout : TIMEOUT_DEFAULT;
 
@@ -125,7 +132,7 @@ static enum outcome run(const struct support_test *test)
         return FAILED;
     }
     if (child == 0)
-        run_in_child(test);
+        run_in_child(test, mask);
     int status = wait_for(child, seconds);
     if (status == -1) {
         printf("[FAIL] %s::%s: not done after %.1f s\n", test->suite, test->name, seconds);
@@ -140,9 +147,22 @@ static enum outcome run(const struct support_test *test)
         printf("[SKIP] %s::%s\n", test->suite, test->name);
         return SKIPPED;
     }
-    printf("[FAIL] %s::%s: %s %d\n", test->suite, test->name, WIFSIGNALED(status) ? "signal" : "exit code",
+    printf("[FAIL] %s::%s: %s %d\n", test->suite, test->name,
+           WIFSIGNALED(status) ? "signal" : "exit code",
            WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
     return FAILED;
+}
+
+static bool matches(const struct support_test *test, const char *pattern, bool list)
+{
+    char name[256];
+
+    snprintf(name, sizeof name, "%s/%s", test->suite, test->name);
+    if (fnmatch(pattern, name, 0) != 0)
+        return false;
+    if (list)
+        printf("%s\n", name);
+    return !list;
 }
 
 int main(int argc, char **argv)
@@ -150,7 +170,7 @@ int main(int argc, char **argv)
     const char *pattern = "*";
     bool list = false;
     int counts[3] = {0, 0, 0};
-    sigset_t set;
+    sigset_t set, before;
 
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--filter") == 0 && i + 1 < argc)
@@ -162,19 +182,15 @@ int main(int argc, char **argv)
     }
     sigemptyset(&set);
     sigaddset(&set, SIGCHLD);
-    sigprocmask(SIG_BLOCK, &set, NULL);
-    for (const struct support_test *const *at = __start_support_tests; at < __stop_support_tests; at++) {
-        char name[256];
-        snprintf(name, sizeof name, "%s/%s", (*at)->suite, (*at)->name);
-        if (fnmatch(pattern, name, 0) != 0)
-            continue;
-        if (list)
-            printf("%s\n", name);
-        else
-            counts[run(*at)]++;
+    sigprocmask(SIG_BLOCK, &set, &before);
+    for (const struct support_test *const *at = __start_support_tests; at < __stop_support_tests;
+         at++) {
+        if (matches(*at, pattern, list))
+            counts[run(*at, &before)]++;
     }
     if (!list)
         printf("[====] Tested: %d | Passing: %d | Failing: %d | Skipped: %d\n",
-               counts[PASSED] + counts[FAILED] + counts[SKIPPED], counts[PASSED], counts[FAILED], counts[SKIPPED]);
+               counts[PASSED] + counts[FAILED] + counts[SKIPPED], counts[PASSED], counts[FAILED],
+               counts[SKIPPED]);
     return counts[FAILED] > 0 ? EXIT_FAILURE : EXIT_SUCCESS;
 }
