@@ -99,6 +99,9 @@ function(weir_test name)
         TIMEOUT ${arg_TIMEOUT} LABELS "${folder};${arg_LABELS}"
         ENVIRONMENT "${WEIR_TEST_ENVIRONMENT};${arg_ENVIRONMENT}"
         FAIL_REGULAR_EXPRESSION "${WEIR_FAIL_PATTERN}")
+    if(folder STREQUAL "stress")
+        set_tests_properties(${test} PROPERTIES RUN_SERIAL TRUE)
+    endif()
 endfunction()
 
 # weir_sample(NAME SOURCES file...)
