@@ -1,9 +1,9 @@
 /* test.h: the one include of every test.
  *
- * Criterion, except in a TSan build: its runner aborts under ThreadSanitizer, so there the same names
- * are a registry in a linker section, run by tests/support/tsan_main.c with a process and a deadline
- * for each test. WEIR_TESTS_PLAIN asks for that runner elsewhere: it forks and never executes again,
- * which valgrind follows cheaply. Tests use only what both have. */
+ * Criterion, except in a TSan build: its runner aborts under ThreadSanitizer, so there the same
+ * names are a registry in a linker section, run by tests/support/tsan_main.c with a process and a
+ * deadline for each test. WEIR_TESTS_PLAIN asks for that runner elsewhere: it forks and never
+ * executes again, which valgrind follows cheaply. Tests use only what both have. */
 #ifndef WEIR_TESTS_SUPPORT_TEST_H
 #define WEIR_TESTS_SUPPORT_TEST_H
 
