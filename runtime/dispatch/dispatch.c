@@ -1,0 +1,182 @@
+/* dispatch.c: the hub: making, starting and stopping of pollers; what the layers above ask of it. */
+#include "dispatch/dispatch.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "dispatch/hub.h"
+#include "os/clock.h"
+#include "os/futex.h"
+
+static bool pump_pop(struct wr_pump *pump, void **ret_item)
+{
+    struct wr_poller *poller = pump->context;
+    return wr_ready_pop(poller->ready, ret_item);
+}
+
+static bool pump_more(struct wr_pump *pump)
+{
+    struct wr_poller *poller = pump->context;
+    return wr_ready_size(poller->ready) > 0;
+}
+
+static void pump_handle(struct wr_pump *pump, void *item)
+{
+    (void)pump;
+    wr_source_run(item);
+}
+
+static void pump_post(struct wr_pump *pump, weir_work *work)
+{
+    struct wr_poller *poller = pump->context;
+    wr_pool_post_own(poller->runtime->pool, work);
+}
+
+static const struct wr_pump_ops pump_ops = {
+    .pop = pump_pop, .more = pump_more, .handle = pump_handle, .post = pump_post, .now = wr_clock_now,
+};
+
+static int init_poller(struct wr_poller *poller, weir_runtime *runtime,
+                       const struct wr_dispatch_options *options)
+{
+    poller->runtime = runtime;
+    poller->index = (unsigned)(poller - runtime->pollers);
+    wr_timers_init(&poller->timers);
+    wr_pump_init(&poller->pump, &pump_ops, options->slice_ns, poller);
+    poller->events = wr_alloc_zero(&runtime->alloc, options->batch * sizeof *poller->events);
+    if (!poller->events)
+        return -ENOMEM;
+    int r = wr_ready_create(&poller->ready, &runtime->alloc, options->sources_max);
+    if (r < 0)
+        return r;
+    r = options->ops->open(&poller->backend, &runtime->alloc, options->batch);
+    if (r == 0)
+        poller->ops = options->ops;
+    return r;
+}
+
+int wr_dispatch_init(weir_runtime *runtime, const struct wr_dispatch_options *options)
+{
+    runtime->batch = options->batch;
+    runtime->per_event = options->per_event;
+    int r = wr_slots_init(&runtime->slots, &runtime->alloc, options->source_size, options->sources_max);
+    if (r < 0)
+        return r;
+    runtime->pollers = wr_alloc_lines(&runtime->alloc, options->pollers * sizeof *runtime->pollers);
+    if (!runtime->pollers)
+        return -ENOMEM;
+    runtime->poller_count = options->pollers;
+    for (unsigned i = 0; i < options->pollers && r == 0; i++)
+        r = init_poller(&runtime->pollers[i], runtime, options);
+    return r;
+}
+
+int wr_dispatch_start(weir_runtime *runtime, const struct wr_dispatch_options *options)
+{
+    for (unsigned i = 0; i < runtime->poller_count; i++) {
+        struct wr_poller *poller = &runtime->pollers[i];
+        char name[WR_THREAD_NAME_MAX];
+        snprintf(name, sizeof name, "%.8s-p%u", options->name, i % 1000u);
+        int r = wr_thread_start(&poller->thread, name, options->stack_size, wr_poller_main, poller);
+        if (r < 0)
+            return r;
+        poller->running = true;
+    }
+    return 0;
+}
+
+void wr_dispatch_stop(weir_runtime *runtime)
+{
+    for (unsigned i = 0; i < runtime->poller_count; i++) {
+        struct wr_poller *poller = &runtime->pollers[i];
+        if (!poller->running)
+            continue;
+        /* release: pairs with the acquire load in wr_poller_main() */
+        atomic_store_explicit(&poller->stop, 1, memory_order_release);
+        wr_futex_wake(&poller->stop, 1);
+        wr_poller_doorbell(poller);
+        wr_thread_join(&poller->thread);
+        poller->running = false;
+    }
+}
+
+void wr_dispatch_fini(weir_runtime *runtime)
+{
+    for (unsigned i = 0; i < runtime->poller_count; i++) {
+        struct wr_poller *poller = &runtime->pollers[i];
+        if (poller->ops)
+            poller->ops->close(poller->backend);
+        wr_ready_destroy(poller->ready);
+        wr_alloc_release(&runtime->alloc, poller->events, runtime->batch * sizeof *poller->events);
+    }
+    wr_alloc_release_lines(&runtime->alloc, runtime->pollers,
+                           runtime->poller_count * sizeof *runtime->pollers);
+    runtime->pollers = NULL;
+    runtime->poller_count = 0;
+    wr_slots_fini(&runtime->slots);
+}
+
+int wr_dispatch_wait_empty(weir_runtime *runtime, weir_time deadline)
+{
+    for (;;) {
+        /* acquire: pairs with the release in wr_slots_give() */
+        uint32_t live = atomic_load_explicit(&runtime->slots.live, memory_order_acquire);
+        if (live == 0)
+            return 0;
+        if (wr_futex_wait(&runtime->slots.live, live, deadline) == -ETIMEDOUT)
+            return -ETIMEDOUT;
+    }
+}
+
+void wr_poller_doorbell(struct wr_poller *poller)
+{
+    atomic_fetch_add_explicit(&poller->doorbells, 1, memory_order_relaxed);
+    poller->ops->doorbell(poller->backend);
+}
+
+void wr_poller_deadline(struct wr_poller *poller, struct weir_deadline_ *deadline, weir_time when)
+{
+    if (wr_timers_set(&poller->timers, deadline, when))
+        wr_poller_doorbell(poller);
+}
+
+void wr_dispatch_watch(void *context)
+{
+    weir_runtime *runtime = context;
+    struct wr_poller *poller = &runtime->pollers[0];
+
+    /* release: pairs with the exchange in watch_pool() */
+    atomic_store_explicit(&poller->tick_wanted, 1, memory_order_release);
+    wr_poller_doorbell(poller);
+}
+
+/* ---- hub.h: what timers need of us ---------------------------------------------------------------- */
+
+struct wr_timers *wr_dispatch_timers(weir_runtime *runtime, uint32_t shard)
+{
+    WR_ASSERT(shard < runtime->poller_count);
+    return &runtime->pollers[shard].timers;
+}
+
+void wr_dispatch_doorbell(weir_runtime *runtime, uint32_t shard)
+{
+    wr_poller_doorbell(&runtime->pollers[shard]);
+}
+
+uint32_t wr_dispatch_shard(weir_runtime *runtime)
+{
+    return (uint32_t)wr_thread_id() % runtime->poller_count;
+}
+
+struct wr_pool *wr_dispatch_pool(weir_runtime *runtime)
+{
+    return runtime->pool;
+}
+
+bool wr_dispatch_stopping(const weir_runtime *runtime)
+{
+    /* acquire: pairs with the release store in destroy */
+    return atomic_load_explicit(&runtime->stopping, memory_order_acquire);
+}

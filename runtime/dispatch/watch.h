@@ -1,0 +1,12 @@
+/* watch.h: watches among the sources. */
+#ifndef WR_DISPATCH_WATCH_H
+#define WR_DISPATCH_WATCH_H
+
+#include "dispatch/dispatch.h"
+
+size_t wr_watch_size(void);
+bool wr_watch_is(const struct wr_source *source);
+/* As weir_watch_close(), for destroy. */
+void wr_watch_end(struct wr_source *source);
+
+#endif

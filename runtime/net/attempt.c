@@ -1,0 +1,149 @@
+/* attempt.c: one try of one operation. Under the lock of its line; nothing here blocks (but a file read). */
+#include <errno.h>
+#include <limits.h>
+
+#include "base/assert.h"
+#include "net/net.h"
+#include "os/sock.h"
+
+/* System calls of one try before others get a turn. */
+#define CALLS_MAX 16
+#define PIECES_MAX 64
+#define FILE_CHUNK (1 << 20)
+
+static ssize_t attempt_send(weir_socket *socket, weir_op *op)
+{
+    const unsigned char *data = op->data_;
+
+    for (int calls = 0; calls < CALLS_MAX; calls++) {
+        ssize_t n = wr_sock_send(socket->source.fd, data + op->moved_, op->length_ - op->moved_);
+        if (n < 0)
+            return n;
+        op->moved_ += (size_t)n;
+        wr_count(socket->source.poller->runtime, WR_COUNT_SENT, (uint64_t)n);
+        if (op->kind_ == WR_OP_WRITE)
+            wr_write_moved(socket, (size_t)n);
+        if (op->moved_ == op->length_)
+            return (ssize_t)op->length_;
+    }
+    return WR_TRY_YIELD;
+}
+
+/* What of the pieces is still to be sent, at most PIECES_MAX of them. Returns how many. */
+static size_t pieces_left(const weir_op *op, struct iovec left[PIECES_MAX])
+{
+    const struct iovec *pieces = op->data_;
+    size_t skip = op->moved_, count = 0, total = (size_t)op->offset_;
+
+    for (size_t i = 0; i < total && count < PIECES_MAX; i++) {
+        if (skip >= pieces[i].iov_len) {
+            skip -= pieces[i].iov_len;
+            continue;
+        }
+        left[count].iov_base = (unsigned char *)pieces[i].iov_base + skip;
+        left[count].iov_len = pieces[i].iov_len - skip;
+        skip = 0;
+        count++;
+    }
+    return count;
+}
+
+static ssize_t attempt_sendv(weir_socket *socket, weir_op *op)
+{
+    for (int calls = 0; calls < CALLS_MAX; calls++) {
+        struct iovec left[PIECES_MAX];
+        size_t count = pieces_left(op, left);
+        if (count == 0)
+            return (ssize_t)op->moved_;
+        ssize_t n = wr_sock_sendv(socket->source.fd, left, count);
+        if (n < 0)
+            return n;
+        op->moved_ += (size_t)n;
+        wr_count(socket->source.poller->runtime, WR_COUNT_SENT, (uint64_t)n);
+    }
+    return op->moved_ == op->length_ ? (ssize_t)op->moved_ : WR_TRY_YIELD;
+}
+
+static ssize_t attempt_file(weir_socket *socket, weir_op *op)
+{
+    for (int calls = 0; calls < CALLS_MAX; calls++) {
+        size_t left = op->length_ - op->moved_;
+        ssize_t n = wr_sock_send_file(socket->source.fd, op->fd_, &op->offset_,
+                                      left < FILE_CHUNK ? left : FILE_CHUNK);
+        if (n < 0)
+            return n;
+        op->moved_ += (size_t)n;
+        wr_count(socket->source.poller->runtime, WR_COUNT_SENT, (uint64_t)n);
+        if (n == 0 || op->moved_ == op->length_)
+            return (ssize_t)op->moved_;
+    }
+    return WR_TRY_YIELD;
+}
+
+static ssize_t attempt_receive(weir_socket *socket, weir_op *op)
+{
+    weir_address *from = op->extra_;
+    ssize_t n;
+
+    socket->touched = true;
+    if (op->kind_ == WR_OP_RECVFROM && from) {
+        socklen_t length = sizeof from->storage;
+        n = wr_sock_recvfrom(socket->source.fd, op->data_, op->length_, &from->storage, &length);
+        if (n >= 0)
+            from->length = length;
+    } else {
+        n = wr_sock_recv(socket->source.fd, op->data_, op->length_);
+    }
+    if (n >= 0) {
+        op->moved_ = (size_t)n;
+        wr_count(socket->source.poller->runtime, WR_COUNT_RECEIVED, (uint64_t)n);
+    }
+    if (n == 0 && socket->kind == WR_STREAM && op->length_ > 0)
+        socket->ended = true;
+    return n;
+}
+
+static ssize_t attempt_sendto(weir_socket *socket, weir_op *op)
+{
+    const weir_address *to = op->extra_;
+    ssize_t n = to ? wr_sock_sendto(socket->source.fd, op->data_, op->length_,
+                                    (const struct sockaddr *)&to->storage, to->length)
+                   : wr_sock_send(socket->source.fd, op->data_, op->length_);
+    if (n >= 0) {
+        op->moved_ = (size_t)n;
+        wr_count(socket->source.poller->runtime, WR_COUNT_SENT, (uint64_t)n);
+    }
+    return n;
+}
+
+static ssize_t attempt_connect(weir_socket *socket, weir_op *op)
+{
+    int r = wr_connect_check(socket->source.fd);
+    if (r == 0)
+        *(weir_socket **)op->extra_ = socket;
+    return r;
+}
+
+ssize_t wr_attempt(weir_socket *socket, weir_op *op)
+{
+    WR_ASSERT(socket->source.fd >= 0);
+    switch ((enum wr_op_kind)op->kind_) {
+    case WR_OP_RECV:
+    case WR_OP_RECVFROM:
+        return attempt_receive(socket, op);
+    case WR_OP_ACCEPT:
+        return wr_accept_one(socket, op->extra_);
+    case WR_OP_CONNECT:
+        return attempt_connect(socket, op);
+    case WR_OP_SEND:
+    case WR_OP_WRITE:
+        return attempt_send(socket, op);
+    case WR_OP_SENDV:
+        return attempt_sendv(socket, op);
+    case WR_OP_FILE:
+        return attempt_file(socket, op);
+    case WR_OP_SENDTO:
+        return attempt_sendto(socket, op);
+    }
+    return -EINVAL;
+}

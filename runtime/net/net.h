@@ -1,0 +1,188 @@
+/* net.h: what a socket is made of. Private to the net layer, but for the few functions at the end.
+ *
+ * A socket has two lines, in and out: queues of operations, served first come, first served. A line's
+ * lock is held during the try of an operation (a system call that does not block) and never across a
+ * callback. Lock order: in.lock, out.lock, then the timers of the poller.
+ *
+ * Who serves a line: while its head is asynchronous, the turn of the socket (WANT_x is set); while its head
+ * is a sleeping call, that thread itself (WAIT_x is set while it sleeps). Whoever takes the head away
+ * settles the line: the next head is woken, or its turn scheduled with a try, so that no edge is lost. */
+#ifndef WR_NET_NET_H
+#define WR_NET_NET_H
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include <weir/socket.h>
+
+#include "dispatch/dispatch.h"
+
+enum wr_op_kind { /* in: */ WR_OP_RECV, WR_OP_RECVFROM, WR_OP_ACCEPT,
+                  /* out: */ WR_OP_CONNECT, WR_OP_SEND, WR_OP_SENDV, WR_OP_FILE, WR_OP_SENDTO, WR_OP_WRITE };
+
+/* weir_op.state_, under the line's lock */
+enum wr_op_state { WR_OP_IDLE = 0, WR_OP_PENDING = 1, WR_OP_ENDED = 2 };
+
+/* weir_op.flags_ */
+enum wr_op_flags { WR_OP_SYNC = 1, WR_OP_TIMED = 2, WR_OP_EXPIRED = 4 };
+
+struct wr_line {
+    struct wr_lock lock;
+    uint32_t bit;                       /* WR_IN or WR_OUT */
+    weir_op *head, *tail;
+    weir_op *ended, *ended_tail;        /* asynchronous ones whose callback is to come, in a turn */
+};
+
+enum wr_socket_kind { WR_STREAM, WR_DATAGRAM, WR_LISTENER };
+
+/* What only a listener has. */
+struct wr_listening {
+    weir_socket_options accepted;       /* of accepted sockets */
+    weir_time backoff;                  /* pause after the next error of scarcity */
+    weir_time logged;                   /* when scarcity was last logged */
+    char path[108];                     /* of a unix socket, to be removed; "" none */
+};
+
+struct weir_socket {
+    struct wr_source source;            /* stands first */
+    uint8_t kind;
+    /* under both locks to write, under either to read */
+    bool closing, reset;
+    /* under in.lock */
+    bool reading, ended;                /* ended: the peer's end of stream was seen */
+    bool touched;                       /* somebody has read: an edge may have been spent */
+    /* under out.lock */
+    bool corked;                        /* bytes wait in the scratch of the thread that is in its turn */
+    bool above, drained;                /* marks: above high; fell below low and is to be told */
+    bool fin_wanted, fin_sent;
+    /* only in a turn */
+    bool dead, lingering;
+    int write_error;                    /* under out.lock */
+    struct wr_line in, out;
+    union {
+        weir_read_fn *on_read;          /* under in.lock */
+        weir_accept_fn *on_accept;      /* set once, before the listener is attached */
+    };
+    void *in_context;
+    weir_drain_fn *on_drain;            /* under out.lock */
+    void *drain_context;
+    weir_closed_fn *closed;             /* under both locks */
+    void *closed_context;
+    struct weir_deadline_ deadline;     /* of reading; of accepting again; of lingering */
+    size_t pending;                     /* bytes written and not taken by the kernel: under out.lock */
+    size_t dropped;                     /* bytes read and dropped while lingering: only in a turn */
+    uint32_t write_high, write_low;
+    uint32_t linger_ms;
+    void *user;
+    struct wr_listening *listening;
+};
+
+struct weir_listener {
+    struct weir_socket socket;
+};
+
+/* ---- line.c */
+enum { WR_TRY_AGAIN = -EAGAIN, WR_TRY_YIELD = -EALREADY };
+void wr_line_append(struct wr_line *line, weir_op *op);
+void wr_line_push_head(struct wr_line *line, weir_op *op);
+/* Takes a pending op out and decides it. Asynchronous: its callback comes with wr_line_report(). */
+void wr_line_end(weir_socket *socket, struct wr_line *line, weir_op *op, ssize_t result);
+/* After the head changed. */
+void wr_line_settle(weir_socket *socket, struct wr_line *line);
+/* The turn: tries from the head on until the kernel has no more. Takes the lock. */
+void wr_line_service(weir_socket *socket, struct wr_line *line);
+/* The turn: ends what has passed its deadline. Takes the lock. */
+void wr_line_expire(weir_socket *socket, struct wr_line *line);
+/* The turn: callbacks of what has ended. No lock. */
+void wr_line_report(weir_socket *socket, struct wr_line *line);
+/* Ends all but written bytes. */
+void wr_line_abort(weir_socket *socket, struct wr_line *line, int error);
+struct wr_line *wr_line_of(weir_socket *socket, const weir_op *op);
+
+/* ---- op.c: the body of every operation */
+bool wr_op_bad(const weir_socket *socket, const void *data, size_t length);
+bool wr_op_bad_start(const weir_socket *socket, const weir_op *op, const void *data, size_t length);
+ssize_t wr_op_start(weir_socket *socket, weir_op *op, weir_time deadline);
+ssize_t wr_op_wait(weir_socket *socket, weir_op *op, weir_time deadline);
+void wr_op_prepare(weir_op *op, enum wr_op_kind kind, void *data, size_t length);
+void wr_op_prepare_wait(weir_op *op, enum wr_op_kind kind, void *data, size_t length);
+
+/* ---- attempt.c: one try; result, -EAGAIN, or WR_TRY_YIELD (there is more to do, but others want a turn) */
+ssize_t wr_attempt(weir_socket *socket, weir_op *op);
+
+/* ---- scratch.c: what a thread keeps for the turns it runs */
+#define WR_SCRATCH_IN 65536
+#define WR_SCRATCH_OUT 65536
+struct wr_scratch {
+    weir_socket *corking;               /* whose turn runs on this thread */
+    size_t corked;                      /* bytes in out */
+    struct wr_alloc *alloc;
+    unsigned char in[WR_SCRATCH_IN];
+    unsigned char out[WR_SCRATCH_OUT];
+};
+/* The calling thread's; NULL when there is no memory. */
+struct wr_scratch *wr_scratch_get(struct wr_alloc *alloc);
+struct wr_scratch *wr_scratch_peek(void);
+
+/* ---- write.c */
+/* Sends what the running callback has written. Takes out.lock. */
+void wr_cork_flush(weir_socket *socket, struct wr_scratch *scratch);
+/* The turn: the low mark's callback, if it is due. */
+void wr_write_notify(weir_socket *socket);
+/* Under out.lock: FIN if it is wanted and nothing waits before it. */
+void wr_write_fin(weir_socket *socket);
+/* Under out.lock: a WRITE op is done with. */
+void wr_write_free(weir_socket *socket, weir_op *op);
+/* Under out.lock: drops all that is written. */
+void wr_write_drop(weir_socket *socket);
+/* Under out.lock: the stream is broken: what is written is dropped, later writes fail with `error`. */
+void wr_write_failed(weir_socket *socket, int error);
+/* Under out.lock: `moved` bytes have left. */
+void wr_write_moved(weir_socket *socket, size_t moved);
+
+/* ---- read.c */
+void wr_read_turn(weir_socket *socket, struct wr_scratch *scratch, uint32_t flags);
+void wr_read_timeout(weir_socket *socket);
+
+/* ---- listener.c, connect.c */
+void wr_accept_turn(weir_socket *listener);
+/* Takes one connection. 0, -EAGAIN, or -errno: only errors of scarcity, others are retried. */
+int wr_accept_one(weir_socket *listener, weir_socket **ret_socket);
+int wr_connect_check(int fd);
+
+/* ---- socket.c */
+/* A socket on `fd`, attached; on failure the fd is the caller's still. */
+int wr_socket_open(weir_runtime *runtime, int fd, enum wr_socket_kind kind, const weir_socket_options *options,
+                   weir_socket **ret_socket);
+int wr_socket_make(weir_runtime *runtime, int fd, enum wr_socket_kind kind, const weir_socket_options *options,
+                   weir_socket **ret_socket);
+bool wr_socket_options_valid(const weir_socket_options *options);
+struct wr_alloc *wr_socket_alloc(weir_socket *socket);
+
+/* ---- close.c */
+void wr_close_init(weir_socket *socket);
+enum wr_turn wr_close_turn(weir_socket *socket, struct wr_scratch *scratch, uint32_t flags);
+enum wr_turn wr_close_last(weir_socket *socket);
+int wr_close_begin(weir_socket *socket, bool reset, weir_closed_fn *closed, void *context);
+
+/* ---- counters.c: bytes and accepts, summed on demand */
+enum wr_counter { WR_COUNT_ACCEPTS, WR_COUNT_ACCEPT_ERRORS, WR_COUNT_RECEIVED, WR_COUNT_SENT,
+                  /* bytes that had to wait: put into memory, out again */ WR_COUNT_KEPT, WR_COUNT_FREED, WR_COUNTERS };
+void wr_count(weir_runtime *runtime, enum wr_counter counter, uint64_t add);
+uint64_t wr_counted(weir_runtime *runtime, enum wr_counter counter);
+
+/* ---- for runtime.c */
+int wr_net_init(weir_runtime *runtime);
+void wr_net_fini(weir_runtime *runtime);
+size_t wr_net_source_size(void);
+/* For wr_pool_set_block_hook(), and the end of a worker. */
+void wr_net_block_hook(void);
+void wr_net_thread_stop(void);
+/* Destroy: resets every socket and listener there is, ends watches. Drain: closes listeners and idle sockets.
+ * Returns how many sockets and listeners there were. */
+unsigned wr_net_sweep(weir_runtime *runtime, bool reset);
+/* After a fork, in the child: closes the descriptors, nothing else. */
+void wr_net_forget(weir_runtime *runtime);
+
+#endif

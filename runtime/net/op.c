@@ -1,0 +1,261 @@
+/* op.c: operations: asynchronous and sleeping, started, cancelled, expired.
+ *
+ * A sleeping call is a node in the same line as the others, so that order holds between both styles.
+ * Its protocol (W1), under the line's lock but for the sleep itself:
+ *   clear x; try; on EAGAIN load the futex word; wait(x): x set meanwhile -> again; else WAIT_x is set
+ *   unlock; sleep while the futex word is as loaded; lock
+ * The poller sets x and clears WAIT_x in one move, then bumps the futex word and wakes. Its move comes
+ * before wait(x), which then fails, or after it, and finds WAIT_x; the futex word was loaded before
+ * WAIT_x was set, so that the bump cannot be missed. No worker takes part.
+ * A call that leaves (done, timed out, aborted) settles the line: the next in line tries anew (W3). */
+#include <errno.h>
+#include <limits.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/list.h"
+#include "net/net.h"
+#include "os/clock.h"
+#include "os/futex.h"
+
+void weir_op_init(weir_op *op, weir_op_fn *done, void *context)
+{
+    if (!op)
+        return;
+    memset(op, 0, sizeof *op);
+    op->done_ = done;
+    op->context_ = context;
+}
+
+void wr_op_prepare(weir_op *op, enum wr_op_kind kind, void *data, size_t length)
+{
+    op->kind_ = (uint16_t)kind;
+    op->flags_ = 0;
+    op->data_ = data;
+    op->length_ = length;
+    op->moved_ = 0;
+    op->extra_ = NULL;
+    op->offset_ = 0;
+}
+
+void wr_op_prepare_wait(weir_op *op, enum wr_op_kind kind, void *data, size_t length)
+{
+    memset(op, 0, sizeof *op);
+    wr_op_prepare(op, kind, data, length);
+    op->flags_ = WR_OP_SYNC;
+}
+
+size_t weir_op_moved(const weir_op *op)
+{
+    return op ? op->moved_ : 0;
+}
+
+/* The poller, under its timers' lock: the op is in its line, hence alive, and so is the socket. */
+static void op_expired(struct weir_deadline_ *deadline)
+{
+    weir_op *op = WR_CONTAINER_OF(deadline, weir_op, deadline_);
+    weir_socket *socket = op->socket_;
+    /* release: pairs with the acquire in expired() of line.c */
+    __atomic_fetch_or(&op->flags_, WR_OP_EXPIRED, __ATOMIC_RELEASE);
+    wr_source_schedule(&socket->source, WR_CTL);
+}
+
+/* Under the line's lock: may an operation be started? */
+static int refuse(const weir_socket *socket, const struct wr_line *line)
+{
+    if (socket->closing)
+        return -ECANCELED;
+    if (line == &socket->in && socket->reading)
+        return -EBUSY;
+    if (line == &socket->out && socket->fin_wanted)
+        return -EPIPE;
+    if (line == &socket->out && socket->write_error)
+        return socket->write_error;
+    return 0;
+}
+
+/* What the running callback has written goes first. */
+static void flush_own_cork(weir_socket *socket, const struct wr_line *line)
+{
+    struct wr_scratch *scratch = wr_scratch_peek();
+    if (line == &socket->out && scratch && scratch->corking == socket && scratch->corked > 0)
+        wr_cork_flush(socket, scratch);
+}
+
+/* Under the line's lock: the try of an operation that nobody stands before. */
+static ssize_t try_first(weir_socket *socket, struct wr_line *line, weir_op *op)
+{
+    if (line->head || (line == &socket->out && socket->corked))
+        return -EAGAIN;
+    if (wr_source_flags(&socket->source) & line->bit)
+        wr_source_clear(&socket->source, line->bit);
+    ssize_t r = wr_attempt(socket, op);
+    if (r == WR_TRY_YIELD) {
+        wr_source_schedule(&socket->source, line->bit);     /* there is room: the turn goes on */
+        r = -EAGAIN;
+    }
+    return r;
+}
+
+ssize_t wr_op_start(weir_socket *socket, weir_op *op, weir_time deadline)
+{
+    struct wr_line *line = wr_line_of(socket, op);
+
+    flush_own_cork(socket, line);
+    wr_lock(&line->lock);
+    ssize_t r = refuse(socket, line);
+    if (r == 0)
+        r = try_first(socket, line, op);
+    if (r == -EAGAIN && deadline != WEIR_NEVER && deadline <= wr_clock_now())
+        r = -ETIMEDOUT;
+    if (r == -EAGAIN) {
+        op->socket_ = socket;
+        wr_line_append(line, op);
+        if (deadline != WEIR_NEVER) {
+            op->flags_ |= WR_OP_TIMED;
+            wr_deadline_init(&op->deadline_, op_expired);
+            wr_poller_deadline(socket->source.poller, &op->deadline_, deadline);
+        }
+        if (line->head == op)
+            wr_source_want(&socket->source, line->bit);
+        r = -EINPROGRESS;
+    }
+    wr_unlock(&line->lock);
+    return r;
+}
+
+/* Under the lock; leaves it for the sleep. 0 woken, -ETIMEDOUT. */
+static int sleep_for(weir_socket *socket, struct wr_line *line, uint32_t seen, weir_time deadline)
+{
+    wr_unlock(&line->lock);
+    wr_pool_blocking_begin();
+    int r = wr_futex_wait(&socket->source.wake[line->bit == WR_OUT], seen, deadline);
+    wr_pool_blocking_end();
+    wr_lock(&line->lock);
+    return r;
+}
+
+/* Under the lock, the op in the line: until it is decided. */
+static void wait_decided(weir_socket *socket, struct wr_line *line, weir_op *op, weir_time deadline)
+{
+    struct wr_source *source = &socket->source;
+
+    while (op->state_ == WR_OP_PENDING) {
+        bool head = line->head == op && !(line == &socket->out && socket->corked);
+        if (head) {
+            wr_source_clear(source, line->bit);
+            ssize_t r = wr_attempt(socket, op);
+            if (r == WR_TRY_YIELD)
+                continue;
+            if (r != WR_TRY_AGAIN) {
+                wr_line_end(socket, line, op, r);
+                wr_line_settle(socket, line);
+                break;
+            }
+        }
+        /* acquire: pairs with the release in wr_source_wake(); loaded before WAIT is set, see above */
+        uint32_t seen = atomic_load_explicit(&source->wake[line->bit == WR_OUT], memory_order_acquire);
+        if (head && !wr_source_wait(source, line->bit))
+            continue;
+        if (sleep_for(socket, line, seen, deadline) == -ETIMEDOUT && op->state_ == WR_OP_PENDING) {
+            head = line->head == op;
+            wr_source_unwait(source, line->bit);
+            wr_line_end(socket, line, op, -ETIMEDOUT);
+            if (head)
+                wr_line_settle(socket, line);
+        }
+    }
+}
+
+ssize_t wr_op_wait(weir_socket *socket, weir_op *op, weir_time deadline)
+{
+    struct wr_line *line = wr_line_of(socket, op);
+
+    flush_own_cork(socket, line);
+    wr_lock(&line->lock);
+    ssize_t r = refuse(socket, line);
+    if (r == 0)
+        r = try_first(socket, line, op);
+    if (r != -EAGAIN) {
+        wr_unlock(&line->lock);
+        return r;
+    }
+    bool pinned = wr_source_pin(&socket->source);
+    WR_ASSERT(pinned);          /* not closing, under the lock: the socket's own pin is there */
+    (void)pinned;
+    op->socket_ = socket;
+    wr_line_append(line, op);
+    wait_decided(socket, line, op, deadline);
+    wr_unlock(&line->lock);
+    wr_source_unpin(&socket->source);
+    return op->result_ < 0 && op->moved_ > 0 ? (ssize_t)op->moved_ : op->result_;
+}
+
+int weir_cancel(weir_op *op)
+{
+    if (!op)
+        return -EINVAL;
+    weir_socket *socket = op->socket_;
+    if (!socket)
+        return -EALREADY;
+    struct wr_line *line = wr_line_of(socket, op);
+    int r = -EALREADY;
+
+    wr_lock(&line->lock);
+    if (op->state_ == WR_OP_PENDING && op->socket_ == socket) {
+        bool head = line->head == op;
+        wr_line_end(socket, line, op, -ECANCELED);
+        if (head)
+            wr_line_settle(socket, line);
+        wr_source_schedule(&socket->source, WR_CTL);
+        r = 0;
+    }
+    wr_unlock(&line->lock);
+    return r;
+}
+
+/* ---- the public faces ---------------------------------------------------------------------------- */
+
+bool wr_op_bad(const weir_socket *socket, const void *data, size_t length)
+{
+    return !socket || socket->kind == WR_LISTENER || (!data && length > 0) || length > SSIZE_MAX;
+}
+
+bool wr_op_bad_start(const weir_socket *socket, const weir_op *op, const void *data, size_t length)
+{
+    return !op || !op->done_ || op->state_ != WR_OP_IDLE || wr_op_bad(socket, data, length);
+}
+
+ssize_t weir_recv(weir_socket *socket, weir_op *op, void *buffer, size_t length, weir_time deadline)
+{
+    if (wr_op_bad_start(socket, op, buffer, length))
+        return -EINVAL;
+    wr_op_prepare(op, WR_OP_RECV, buffer, length);
+    return wr_op_start(socket, op, deadline);
+}
+
+ssize_t weir_recv_wait(weir_socket *socket, void *buffer, size_t length, weir_time deadline)
+{
+    weir_op op;
+    if (wr_op_bad(socket, buffer, length))
+        return -EINVAL;
+    wr_op_prepare_wait(&op, WR_OP_RECV, buffer, length);
+    return wr_op_wait(socket, &op, deadline);
+}
+
+ssize_t weir_send(weir_socket *socket, weir_op *op, const void *data, size_t length, weir_time deadline)
+{
+    if (wr_op_bad_start(socket, op, data, length))
+        return -EINVAL;
+    wr_op_prepare(op, WR_OP_SEND, (void *)(uintptr_t)data, length);
+    return wr_op_start(socket, op, deadline);
+}
+
+ssize_t weir_send_wait(weir_socket *socket, const void *data, size_t length, weir_time deadline)
+{
+    weir_op op;
+    if (wr_op_bad(socket, data, length))
+        return -EINVAL;
+    wr_op_prepare_wait(&op, WR_OP_SEND, (void *)(uintptr_t)data, length);
+    return wr_op_wait(socket, &op, deadline);
+}

@@ -1,0 +1,163 @@
+/* read.c: the persistent reader: what comes in goes to its callback as views of the worker's buffer. */
+#include <errno.h>
+
+#include "base/assert.h"
+#include "net/net.h"
+#include "net/view.h"
+#include "os/clock.h"
+#include "os/sock.h"
+
+/* Buffers or datagrams delivered in one turn; then others get theirs (D6). */
+#define STREAM_ROUNDS 4
+#define DATAGRAM_ROUNDS 64
+/* When there is no memory for the worker's buffer. */
+#define SMALL_BUFFER 1024
+
+int weir_read_start(weir_socket *socket, weir_read_fn *on_read, void *context)
+{
+    if (!socket || !on_read || socket->kind == WR_LISTENER)
+        return -EINVAL;
+    int r = 0;
+
+    wr_lock(&socket->in.lock);
+    if (socket->closing)
+        r = -ECANCELED;
+    else if (socket->reading || socket->in.head)
+        r = -EBUSY;
+    if (r == 0) {
+        socket->reading = true;
+        socket->on_read = on_read;
+        socket->in_context = context;
+        /* After a pause the readiness may have been taken: look, rather than wait for an edge. */
+        wr_source_schedule(&socket->source, socket->touched ? WR_IN | WR_WANT_IN : WR_WANT_IN);
+    }
+    wr_unlock(&socket->in.lock);
+    return r;
+}
+
+/* Under in.lock. */
+static void stop(weir_socket *socket)
+{
+    socket->reading = false;
+    socket->touched = true;     /* a next start looks by itself */
+    wr_source_unwant(&socket->source, WR_IN);
+}
+
+int weir_read_stop(weir_socket *socket)
+{
+    if (!socket || socket->kind == WR_LISTENER)
+        return -EINVAL;
+
+    wr_lock(&socket->in.lock);
+    int r = socket->closing ? -ECANCELED : socket->reading ? 0 : -EALREADY;
+    if (r == 0)
+        stop(socket);
+    wr_unlock(&socket->in.lock);
+    return r;
+}
+
+int weir_read_deadline(weir_socket *socket, weir_time deadline)
+{
+    if (!socket || socket->kind == WR_LISTENER)
+        return -EINVAL;
+    int r = 0;
+
+    wr_lock(&socket->in.lock);
+    if (socket->closing)
+        r = -ECANCELED;
+    else
+        wr_poller_deadline(socket->source.poller, &socket->deadline, deadline);
+    wr_unlock(&socket->in.lock);
+    return r;
+}
+
+/* Under nothing. False: not reading (any more). */
+static bool reader(weir_socket *socket, weir_read_fn **ret_read, void **ret_context)
+{
+    wr_lock(&socket->in.lock);
+    bool reading = socket->reading;
+    *ret_read = socket->on_read;
+    *ret_context = socket->in_context;
+    wr_unlock(&socket->in.lock);
+    return reading;
+}
+
+static void deliver(weir_socket *socket, const void *data, size_t length, int status,
+                    const struct wr_view_origin *origin, weir_read_fn *on_read, void *context)
+{
+    weir_view view = { .data = data, .length = length, .private_ = (void *)(uintptr_t)origin };
+    on_read(socket, &view, status, context);
+}
+
+/* The end, or an error: the reader hears of it once. */
+static void finish(weir_socket *socket, ssize_t result, struct wr_view_origin *origin)
+{
+    weir_read_fn *on_read;
+    void *context;
+
+    wr_lock(&socket->in.lock);
+    bool reading = socket->reading;
+    on_read = socket->on_read;
+    context = socket->in_context;
+    stop(socket);
+    if (result == 0)
+        socket->ended = true;
+    wr_unlock(&socket->in.lock);
+    if (reading)
+        deliver(socket, "", 0, (int)result, origin, on_read, context);
+}
+
+void wr_read_timeout(weir_socket *socket)
+{
+    weir_read_fn *on_read;
+    void *context;
+    struct wr_view_origin origin = { .alloc = wr_socket_alloc(socket) };
+
+    /* Armed again since it passed: then it is not due any more. */
+    if (wr_timers_armed(&socket->source.poller->timers, &socket->deadline))
+        return;
+    if (reader(socket, &on_read, &context))
+        deliver(socket, "", 0, -ETIMEDOUT, &origin, on_read, context);
+}
+
+void wr_read_turn(weir_socket *socket, struct wr_scratch *scratch, uint32_t flags)
+{
+    unsigned char small[SMALL_BUFFER];
+    unsigned char *buffer = scratch ? scratch->in : small;
+    size_t size = scratch ? sizeof scratch->in : sizeof small;
+    bool stream = socket->kind == WR_STREAM;
+    unsigned rounds = stream ? STREAM_ROUNDS : DATAGRAM_ROUNDS;
+    struct wr_view_origin origin = { .alloc = wr_socket_alloc(socket) };
+    weir_read_fn *on_read;
+    void *context;
+
+    while (reader(socket, &on_read, &context)) {
+        if (rounds-- == 0) {
+            wr_source_schedule(&socket->source, WR_IN);     /* to the back of the queue, the edge kept */
+            return;
+        }
+        ssize_t n;
+        if (stream) {
+            n = wr_sock_recv(socket->source.fd, buffer, size);
+        } else {
+            origin.from.length = sizeof origin.from.storage;
+            n = wr_sock_recvfrom(socket->source.fd, buffer, size, &origin.from.storage,
+                                 &origin.from.length);
+            origin.datagram = true;
+        }
+        if (n == -EAGAIN)
+            return;
+        if (n < 0 || (n == 0 && stream)) {
+            finish(socket, n, &origin);
+            return;
+        }
+        wr_count(socket->source.poller->runtime, WR_COUNT_RECEIVED, (uint64_t)n);
+        deliver(socket, buffer, (size_t)n, 0, &origin, on_read, context);
+        if (scratch && scratch->corked > 0)
+            wr_cork_flush(socket, scratch);
+        /* A short read emptied the socket. What comes later brings an edge of its own; but an end that
+         * came together with these bytes has had its edge already: HUP says so. */
+        if (stream && (size_t)n < size && !(flags & WR_HUP))
+            return;
+    }
+}
