@@ -1,9 +1,10 @@
 /* runtime.c: the order in which a runtime starts and stops; the only place that wires the layers.
  *
- * Start: settings, back end, pollers (no threads yet), counters, the pool with its threads, the pollers'
- * threads. Stop: nothing new is accepted; every source is reset and ends by turns on the pool; when none is
- * left the deadlines are dropped and the pollers joined; the pool runs what is posted and is joined;
- * then memory is given back. A half-started runtime is stopped by the same steps. */
+ * Start: settings, back end, pollers (no threads yet), counters, the pool with its threads, the
+ * pollers' threads. Stop: nothing new is accepted; every source is reset and ends by turns on the
+ * pool; when none is left the deadlines are dropped and the pollers joined; the pool runs what is
+ * posted and is joined; then memory is given back. A half-started runtime is stopped by the same
+ * steps. */
 #include <weir/runtime.h>
 
 #include <errno.h>
@@ -70,7 +71,8 @@ static int start_pool(weir_runtime *runtime, const struct wr_options *options)
     return r;
 }
 
-static int start(weir_runtime *runtime, const struct wr_options *options, const struct wr_poll_ops *ops)
+static int start(weir_runtime *runtime, const struct wr_options *options,
+                 const struct wr_poll_ops *ops)
 {
     struct wr_dispatch_options dispatch = {
         .name = options->name,
@@ -97,7 +99,7 @@ static int start(weir_runtime *runtime, const struct wr_options *options, const 
 /* Sources end; then threads; then memory. Copes with a runtime that started only in part. */
 static void stop(weir_runtime *runtime)
 {
-    struct wr_alloc alloc = runtime->alloc;     /* outlives the memory it stands in */
+    struct wr_alloc alloc = runtime->alloc; /* outlives the memory it stands in */
 
     /* release: pairs with the acquire loads in wr_source_open() and wr_dispatch_stopping() */
     atomic_store_explicit(&runtime->stopping, 1, memory_order_release);
@@ -165,8 +167,9 @@ out:
     return r;
 }
 
-/* In the child of a fork there are none of our threads: only the descriptors are closed. The epoll set is
- * shared with the parent and must not be changed; what the parent's threads held stays as it is. */
+/* In the child of a fork there are none of our threads: only the descriptors are closed. The epoll
+ * set is shared with the parent and must not be changed; what the parent's threads held stays as it
+ * is. */
 static void forget(weir_runtime *runtime)
 {
     wr_net_forget(runtime);
@@ -182,7 +185,8 @@ void weir_runtime_destroy(weir_runtime *runtime)
     if (getpid() != runtime->pid)
         forget(runtime);
     else if (wr_pool_is_worker(runtime->pool))
-        wr_log(&runtime->log, WEIR_LOG_ERROR, "weir_runtime_destroy was called from a callback; ignored");
+        wr_log(&runtime->log, WEIR_LOG_ERROR,
+               "weir_runtime_destroy was called from a callback; ignored");
     else
         stop(runtime);
     errno = saved;

@@ -86,9 +86,10 @@ int weir_stats_get(weir_runtime *runtime, weir_stats *stats)
     return 0;
 }
 
-int weir_stats_format(weir_runtime *runtime, enum weir_stats_format format, char *buffer, size_t size)
+int weir_stats_format(weir_runtime *runtime, enum weir_stats_format format, char *buffer,
+                      size_t size)
 {
-    weir_stats stats = { .size = sizeof stats };
+    weir_stats stats = {.size = sizeof stats};
 
     if (!runtime || (!buffer && size > 0))
         return -EINVAL;

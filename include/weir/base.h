@@ -24,7 +24,8 @@ extern "C" {
 #define WEIR_VERSION_PATCH 0
 #define WEIR_VERSION "0.1.0"
 
-/** Nanoseconds on the monotonic clock (CLOCK_MONOTONIC). Every deadline is an absolute weir_time. */
+/** Nanoseconds on the monotonic clock (CLOCK_MONOTONIC). Every deadline is an absolute weir_time.
+ */
 typedef int64_t weir_time;
 
 /** The deadline that never comes. */
@@ -51,7 +52,8 @@ WEIR_API weir_time weir_now(void);
  */
 WEIR_API weir_time weir_after_ms(int64_t milliseconds);
 
-/** The deadline that lies `microseconds` after now; as weir_after_ms().   Threads: any.   Blocks: no. */
+/** The deadline that lies `microseconds` after now; as weir_after_ms().   Threads: any.   Blocks:
+ * no. */
 WEIR_API weir_time weir_after_us(int64_t microseconds);
 
 /* Private: the node by which something with a deadline hangs in a poller's timer heap. The fields
@@ -60,9 +62,9 @@ struct weir_deadline_ {
     struct weir_deadline_ *child_;
     struct weir_deadline_ *next_;
     struct weir_deadline_ *prev_;
-    weir_time key_;                                      /* where it hangs in the heap */
-    weir_time when_;                                     /* when it is due: never before key_ */
-    void (*expire_)(struct weir_deadline_ *deadline);    /* called by the poller, must not block */
+    weir_time key_;                                   /* where it hangs in the heap */
+    weir_time when_;                                  /* when it is due: never before key_ */
+    void (*expire_)(struct weir_deadline_ *deadline); /* called by the poller, must not block */
 };
 
 #ifdef __cplusplus

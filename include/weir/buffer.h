@@ -1,4 +1,5 @@
-/* buffer.h: receive views: bytes that came in, wherever they lie. An idle connection holds no buffer. */
+/* buffer.h: receive views: bytes that came in, wherever they lie. An idle connection holds no
+ * buffer. */
 #ifndef WEIR_BUFFER_H
 #define WEIR_BUFFER_H
 
@@ -13,7 +14,7 @@ typedef struct weir_kept weir_kept;
 /** Bytes received, valid until the callback they were given to returns. */
 typedef struct weir_view {
     const unsigned char *data;
-    size_t length;              /* 0: the peer has finished (for a stream), or an empty datagram */
+    size_t length; /* 0: the peer has finished (for a stream), or an empty datagram */
     void *private_;
 } weir_view;
 

@@ -12,9 +12,9 @@ extern "C" {
 enum weir_log_level {
     WEIR_LOG_DEFAULT = 0,
     WEIR_LOG_OFF = 1,
-    WEIR_LOG_ERROR = 2,     /* something was lost or given up */
-    WEIR_LOG_WARN = 3,      /* works, with less than was asked for */
-    WEIR_LOG_INFO = 4,      /* effective settings, choice of the back end, start and stop */
+    WEIR_LOG_ERROR = 2, /* something was lost or given up */
+    WEIR_LOG_WARN = 3,  /* works, with less than was asked for */
+    WEIR_LOG_INFO = 4,  /* effective settings, choice of the back end, start and stop */
     WEIR_LOG_DEBUG = 5
 };
 

@@ -23,7 +23,10 @@ enum weir_timer_mode {
     WEIR_TIMER_DELAY = 2    /* `period` after the callback has returned */
 };
 
-/** A timer. The fields are the library's; the memory is the caller's, until weir_timer_fini(). */
+/**
+ * A timer. The fields are the library's; the memory must stay until weir_timer_fini(). The runtime's destroy
+ * disarms silently; after it only cancel and fini are legal: they look at nothing but the timer then.
+ */
 struct weir_timer {
     struct weir_deadline_ deadline_;
     weir_work work_;
@@ -51,7 +54,7 @@ WEIR_API void weir_timer_init(weir_timer *timer, weir_runtime *runtime, weir_tim
  * @param first   absolute; a time that has passed means as soon as possible, after the work posted before.
  * @param period  nanoseconds, > 0 for RATE and DELAY.
  * @return 0; -EINVAL NULL, a period that is not positive, an unknown mode, first == WEIR_NEVER;
- *         -ESHUTDOWN the runtime is being destroyed.
+ *         -ESHUTDOWN the runtime is being destroyed, or weir_timer_fini() has begun.
  * Threads: any, also callbacks.   Blocks: no.
  */
 WEIR_API int weir_timer_set(weir_timer *timer, weir_time first, weir_time period, enum weir_timer_mode mode);
@@ -59,7 +62,7 @@ WEIR_API int weir_timer_set(weir_timer *timer, weir_time first, weir_time period
 /**
  * Disarm.
  * @return 0 the callback will not run (again); -EALREADY it is running, is about to, or ran: there is
- *         nothing to disarm. A periodic timer whose callback is running is not armed again.
+ *         nothing to disarm. A periodic timer whose callback is running is not armed again; -EINVAL NULL.
  * Threads: any, also callbacks.   Blocks: no.
  */
 WEIR_API int weir_timer_cancel(weir_timer *timer);

@@ -1,4 +1,5 @@
-/* watch.h: readiness of a descriptor that belongs to somebody else (libpq, hiredis, libcurl, c-ares). */
+/* watch.h: readiness of a descriptor that belongs to somebody else (libpq, hiredis, libcurl,
+ * c-ares). */
 #ifndef WEIR_WATCH_H
 #define WEIR_WATCH_H
 
@@ -25,24 +26,26 @@ typedef void weir_watch_closed_fn(void *context);
 /**
  * Watch `fd`; nothing is reported before weir_watch_set(). The descriptor stays the caller's: it is
  * never read, written, changed or closed by us.
- * @return 0; -EINVAL NULL or fd < 0; -EBADF no such descriptor; -EPERM it cannot be polled (a file);
- *         -EEXIST this descriptor is watched already; -ENOMEM; -ENOSPC, -ENFILE too many sources;
+ * @return 0; -EINVAL NULL or fd < 0; -EBADF no such descriptor; -EPERM it cannot be polled (a
+ * file); -EEXIST this descriptor is watched already; -ENOMEM; -ENOSPC, -ENFILE too many sources;
  *         -ESHUTDOWN.
  * Threads: any.   Blocks: no.   Owner: the library; until weir_watch_close() the caller may use it.
  */
-WEIR_API int weir_watch_open(weir_watch **ret_watch, weir_runtime *runtime, int fd, weir_watch_fn *run,
-                             void *context);
+WEIR_API int weir_watch_open(weir_watch **ret_watch, weir_runtime *runtime, int fd,
+                             weir_watch_fn *run, void *context);
 
 /**
- * Ask to hear once when one of `interest` holds; replaces what was asked before. 0 asks for nothing.
- * @return 0; -EINVAL NULL or unknown bits; -EBADF the descriptor is gone; -ESHUTDOWN, -ECANCELED closed.
- * Threads: any, also its own callback.   Blocks: no.
+ * Ask to hear once when one of `interest` holds; replaces what was asked before. 0 asks for
+ * nothing.
+ * @return 0; -EINVAL NULL or unknown bits; -EBADF the descriptor is gone; -ESHUTDOWN, -ECANCELED
+ * closed. Threads: any, also its own callback.   Blocks: no.
  */
 WEIR_API int weir_watch_set(weir_watch *watch, unsigned interest);
 
 /**
  * Stop watching. The descriptor may have been closed by its owner before.
- * @param closed  NULL, or called once on a worker; afterwards the pointer is dead and run() cannot come.
+ * @param closed  NULL, or called once on a worker; afterwards the pointer is dead and run() cannot
+ * come.
  * @return 0; -EALREADY closing; -EINVAL NULL.
  * Threads: any, also its own callback.   Blocks: no.
  */

@@ -1,4 +1,5 @@
-/* work.h: work items, the two lanes of the pool, and announcing that a callback is about to block. */
+/* work.h: work items, the two lanes of the pool, and announcing that a callback is about to block.
+ */
 #ifndef WEIR_WORK_H
 #define WEIR_WORK_H
 
@@ -30,8 +31,8 @@ struct weir_work {
 WEIR_API void weir_work_init(weir_work *work, weir_work_fn *run, void *context);
 
 /**
- * Post to the I/O lane: short jobs that do not block. First come, first served; never coalesced: each
- * accepted post runs exactly once.
+ * Post to the I/O lane: short jobs that do not block. First come, first served; never coalesced:
+ * each accepted post runs exactly once.
  * @return 0; -EALREADY the item is pending already; -ESHUTDOWN the runtime is being destroyed;
  *         -EINVAL a NULL argument or an item without a function.
  * Threads: any, also callbacks.   Blocks: no.   Owner: the library, until run() is entered.
@@ -41,17 +42,17 @@ WEIR_API int weir_post(weir_runtime *runtime, weir_work *work);
 /**
  * Post to the blocking lane, which has threads and a cap (WEIR_BLOCKING_MAX) of its own: I/O never
  * waits behind it. Items beyond the cap wait in order.
- * @return as weir_post(); also -EAGAIN no thread could be started and none exists (nothing was queued).
- * Threads: any, also callbacks.   Blocks: no.   Owner: the library, until run() is entered.
+ * @return as weir_post(); also -EAGAIN no thread could be started and none exists (nothing was
+ * queued). Threads: any, also callbacks.   Blocks: no.   Owner: the library, until run() is
+ * entered.
  */
 WEIR_API int weir_post_blocking(weir_runtime *runtime, weir_work *work);
 
 /**
- * Say that the running callback is about to block, so that the pool replaces this worker now; and that
- * it goes on. Calls nest. What the callback has written so far leaves before it blocks. On a thread
- * that is not a worker of the I/O lane both do nothing. The library's own `_wait` calls announce
- * themselves.
- * Threads: any.   Blocks: begin may start a thread; end: no.
+ * Say that the running callback is about to block, so that the pool replaces this worker now; and
+ * that it goes on. Calls nest. What the callback has written so far leaves before it blocks. On a
+ * thread that is not a worker of the I/O lane both do nothing. The library's own `_wait` calls
+ * announce themselves. Threads: any.   Blocks: begin may start a thread; end: no.
  */
 WEIR_API void weir_blocking_begin(void);
 /** The counterpart of weir_blocking_begin().   Threads: the one that began.   Blocks: no. */

@@ -1,4 +1,5 @@
-/* dispatch.c: the hub: making, starting and stopping of pollers; what the layers above ask of it. */
+/* dispatch.c: the hub: making, starting and stopping of pollers; what the layers above ask of it.
+ */
 #include "dispatch/dispatch.h"
 
 #include <errno.h>
@@ -35,7 +36,11 @@ static void pump_post(struct wr_pump *pump, weir_work *work)
 }
 
 static const struct wr_pump_ops pump_ops = {
-    .pop = pump_pop, .more = pump_more, .handle = pump_handle, .post = pump_post, .now = wr_clock_now,
+    .pop = pump_pop,
+    .more = pump_more,
+    .handle = pump_handle,
+    .post = pump_post,
+    .now = wr_clock_now,
 };
 
 static int init_poller(struct wr_poller *poller, weir_runtime *runtime,
@@ -61,7 +66,8 @@ int wr_dispatch_init(weir_runtime *runtime, const struct wr_dispatch_options *op
 {
     runtime->batch = options->batch;
     runtime->per_event = options->per_event;
-    int r = wr_slots_init(&runtime->slots, &runtime->alloc, options->source_size, options->sources_max);
+    int r =
+        wr_slots_init(&runtime->slots, &runtime->alloc, options->source_size, options->sources_max);
     if (r < 0)
         return r;
     runtime->pollers = wr_alloc_lines(&runtime->alloc, options->pollers * sizeof *runtime->pollers);
@@ -152,7 +158,7 @@ void wr_dispatch_watch(void *context)
     wr_poller_doorbell(poller);
 }
 
-/* ---- hub.h: what timers need of us ---------------------------------------------------------------- */
+/* ---- hub.h: what timers need of us --------------------------------------------------- */
 
 struct wr_timers *wr_dispatch_timers(weir_runtime *runtime, uint32_t shard)
 {

@@ -1,4 +1,5 @@
-/* dispatch.h: the joint of pollers, ready queues and the pool; what a runtime is to the layers above. */
+/* dispatch.h: the joint of pollers, ready queues and the pool; what a runtime is to the layers
+ * above. */
 #ifndef WR_DISPATCH_DISPATCH_H
 #define WR_DISPATCH_DISPATCH_H
 
@@ -21,7 +22,8 @@
 #include "work/pool.h"
 #include "work/pump.h"
 
-/* Events a poller delivers, deadlines it expires, before it waits again: bounds one turn of it (D7). */
+/* Events a poller delivers, deadlines it expires, before it waits again: bounds one turn of it
+ * (D7). */
 #define WR_EXPIRE_MAX 256
 
 /* One poller: a thread, a back end, a ready queue with its pump, and deadlines. */
@@ -33,18 +35,18 @@ struct wr_poller {
     struct wr_ready *ready;
     struct wr_poll_event *events;
     struct wr_thread thread;
-    bool running;                               /* the thread was started */
-    bool ticking;                               /* the poller alone: it watches over the pool */
+    bool running; /* the thread was started */
+    bool ticking; /* the poller alone: it watches over the pool */
     weir_time next_tick;
     _Atomic uint32_t stop;
-    _Atomic uint32_t tick_wanted;               /* the pool asked to be watched */
+    _Atomic uint32_t tick_wanted; /* the pool asked to be watched */
     /* counters: written by the poller alone, read by anybody */
     WR_ALIGN_LINE _Atomic uint64_t waits;
     _Atomic uint64_t harvested, stale_drops, sync_wakes, pushes, timers_expired, poll_errors;
     /* written by many */
     WR_ALIGN_LINE _Atomic uint64_t turns;
     _Atomic uint64_t doorbells;
-    _Atomic uint32_t live;                      /* sources that live here */
+    _Atomic uint32_t live; /* sources that live here */
     WR_ALIGN_LINE struct wr_pump pump;
     WR_ALIGN_LINE struct wr_timers timers;
 };
@@ -54,7 +56,7 @@ struct wr_dispatch_options {
     unsigned pollers, batch;
     weir_time slice_ns;
     uint32_t sources_max;
-    size_t source_size;                         /* of the largest thing built on a source */
+    size_t source_size; /* of the largest thing built on a source */
     size_t stack_size;
     bool per_event;
     const struct wr_poll_ops *ops;
@@ -70,16 +72,17 @@ struct weir_runtime {
     unsigned poller_count;
     unsigned batch;
     bool per_event;
-    pid_t pid;                                  /* who made it: not the child of a fork */
-    _Atomic uint32_t stopping;                  /* destroy has begun */
+    pid_t pid;                 /* who made it: not the child of a fork */
+    _Atomic uint32_t stopping; /* destroy has begun */
     _Atomic uint32_t draining;
     void (*thread_start)(const char *name, void *context);
     void (*thread_stop)(const char *name, void *context);
     void *thread_context;
-    void *net;                                  /* the net layer's own */
+    void *net; /* the net layer's own */
 };
 
-/* Makes pollers, not yet their threads. 0 or -errno; on failure call wr_dispatch_fini() all the same. */
+/* Makes pollers, not yet their threads. 0 or -errno; on failure call wr_dispatch_fini() all the
+ * same. */
 int wr_dispatch_init(weir_runtime *runtime, const struct wr_dispatch_options *options);
 /* Starts the threads; needs runtime->pool. */
 int wr_dispatch_start(weir_runtime *runtime, const struct wr_dispatch_options *options);
@@ -90,16 +93,18 @@ void wr_dispatch_fini(weir_runtime *runtime);
 void wr_dispatch_watch(void *runtime);
 
 /* A source for `fd`, not yet attached; `turn` is its body. 0; -ENOSPC; -ENOMEM; -ESHUTDOWN. */
-int wr_source_open(weir_runtime *runtime, int fd, enum wr_turn (*turn)(struct wr_source *, uint32_t),
+int wr_source_open(weir_runtime *runtime, int fd,
+                   enum wr_turn (*turn)(struct wr_source *, uint32_t),
                    struct wr_source **ret_source);
-/* Begin to be watched, and be found by sweeps. Nothing may be wanted of the source yet. 0 or -errno of the back
- * end: then call wr_source_release(). */
+/* Begin to be watched, and be found by sweeps. Nothing may be wanted of the source yet. 0 or -errno
+ * of the back end: then call wr_source_release(). */
 int wr_source_attach(struct wr_source *source, enum wr_poll_mode mode);
 /* ONESHOT only: see wr_poll_ops. */
 int wr_source_rearm(struct wr_source *source, uint32_t bits);
 /* No event of it from now on; before its fd is closed. */
 void wr_source_detach(struct wr_source *source);
-/* The slot is free again; nothing of it may be in a queue or in a turn but the caller's own, last one. */
+/* The slot is free again; nothing of it may be in a queue or in a turn but the caller's own, last
+ * one. */
 void wr_source_release(struct wr_source *source);
 
 /* Sleeps until no source is left or the deadline. 0 or -ETIMEDOUT. */

@@ -1,10 +1,11 @@
 /* poller_thread.c: what a poller does: wait, expire deadlines, deliver events, kick the pump once.
  *
- * D7: it runs no user code, takes only locks that are held for a few instructions, allocates nothing,
- * comes back to waiting after at most `batch` events and WR_EXPIRE_MAX deadlines, and survives any errno.
+ * D7: it runs no user code, takes only locks that are held for a few instructions, allocates
+ * nothing, comes back to waiting after at most `batch` events and WR_EXPIRE_MAX deadlines, and
+ * survives any errno.
  *
- * A poller that was asked to watch over the pool (tick_wanted) also wakes every WR_POOL_TICK_NS while
- * work is waiting, and lets the pool replace workers that do not come back. */
+ * A poller that was asked to watch over the pool (tick_wanted) also wakes every WR_POOL_TICK_NS
+ * while work is waiting, and lets the pool replace workers that do not come back. */
 #include <errno.h>
 
 #include "base/assert.h"
@@ -12,7 +13,8 @@
 #include "os/clock.h"
 #include "os/futex.h"
 
-/* After a wait call that failed: how long the poller stays away, so that an error that stays does not spin. */
+/* After a wait call that failed: how long the poller stays away, so that an error that stays does
+ * not spin. */
 #define ERROR_PAUSE_NS 10000000
 
 static void deliver(struct wr_poller *poller, unsigned count)
@@ -41,8 +43,8 @@ static void deliver(struct wr_poller *poller, unsigned count)
 
 static void watch_pool(struct wr_poller *poller)
 {
-    /* acq_rel: pairs with the release in wr_dispatch_watch(); taken before the tick, so that a request
-     * that comes while the pool says "nothing waits" is found next time */
+    /* acq_rel: pairs with the release in wr_dispatch_watch(); taken before the tick, so that a
+     * request that comes while the pool says "nothing waits" is found next time */
     if (atomic_load_explicit(&poller->tick_wanted, memory_order_relaxed) &&
         atomic_exchange_explicit(&poller->tick_wanted, 0, memory_order_acq_rel)) {
         if (!poller->ticking)
@@ -62,7 +64,8 @@ static void pause_after_error(struct wr_poller *poller, int error)
 {
     if (atomic_fetch_add_explicit(&poller->poll_errors, 1, memory_order_relaxed) == 0)
         wr_log(&poller->runtime->log, WEIR_LOG_ERROR,
-               "poller %u: waiting for events failed (errno %d); it goes on", poller->index, -error);
+               "poller %u: waiting for events failed (errno %d); it goes on", poller->index,
+               -error);
     wr_futex_wait(&poller->stop, 0, wr_clock_now() + ERROR_PAUSE_NS);
 }
 

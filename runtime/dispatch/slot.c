@@ -71,7 +71,8 @@ static int make_chunk(struct wr_slots *slots)
     if (!chunk)
         return -ENOMEM;
     /* release: pairs with the acquire load in wr_slots_at() */
-    atomic_store_explicit(&slots->chunks[slots->made / WR_SLOTS_CHUNK], chunk, memory_order_release);
+    atomic_store_explicit(&slots->chunks[slots->made / WR_SLOTS_CHUNK], chunk,
+                          memory_order_release);
     for (uint32_t i = 0; i < WR_SLOTS_CHUNK && slots->made < slots->max; i++) {
         struct wr_source *source = (struct wr_source *)(void *)(chunk + i * slots->element_size);
         source->slot = slots->made++;
@@ -93,8 +94,8 @@ int wr_slots_take(struct wr_slots *slots, struct wr_source **ret_source)
         slots->free_first = source->next_free;
         if (!slots->free_first)
             slots->free_last = NULL;
-        /* All but the name, the word and the futex words: a poller may be reading the word because of
-         * a stale event, or be about to wake a waiter that has left meanwhile. */
+        /* All but the name, the word and the futex words: a poller may be reading the word because
+         * of a stale event, or be about to wake a waiter that has left meanwhile. */
         size_t head = offsetof(struct wr_source, fd);
         memset((unsigned char *)source + head, 0, slots->element_size - head);
     }
@@ -108,7 +109,7 @@ int wr_slots_take(struct wr_slots *slots, struct wr_source **ret_source)
 
 void wr_slots_give(struct wr_slots *slots, struct wr_source *source)
 {
-    wr_lock(&slots->lock);      /* against wr_slots_pin() */
+    wr_lock(&slots->lock); /* against wr_slots_pin() */
     uint64_t word = atomic_load_explicit(&source->word, memory_order_relaxed);
     uint64_t next;
     do
@@ -117,7 +118,8 @@ void wr_slots_give(struct wr_slots *slots, struct wr_source *source)
                                                   memory_order_relaxed));
     append_free(slots, source);
     wr_unlock(&slots->lock);
-    /* release: pairs with the acquire load in wr_dispatch_wait_empty(): what the source did is over */
+    /* release: pairs with the acquire load in wr_dispatch_wait_empty(): what the source did is over
+     */
     if (atomic_fetch_sub_explicit(&slots->live, 1, memory_order_release) == 1)
         wr_futex_wake(&slots->live, 1);
 }

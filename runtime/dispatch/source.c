@@ -61,10 +61,10 @@ bool wr_source_event(struct wr_poller *poller, uint64_t token, uint32_t bits,
         next = (word | bits) & ~((uint64_t)(bits & READY_BITS) << WR_WAIT_SHIFT);
         if (wants_turn(next))
             next |= WR_LINKED;
-        /* acq_rel: pairs with every other move of the word (source.h): the release shows the edge to
-         * take, want and wait; the acquire sees the waiter's and the last turn's stores */
-    } while (!atomic_compare_exchange_weak_explicit(&source->word, &word, next, memory_order_acq_rel,
-                                                    memory_order_relaxed));
+        /* acq_rel: pairs with every other move of the word (source.h): the release shows the edge
+         * to take, want and wait; the acquire sees the waiter's and the last turn's stores */
+    } while (!atomic_compare_exchange_weak_explicit(&source->word, &word, next,
+                                                    memory_order_acq_rel, memory_order_relaxed));
 
     uint64_t waiting = (word >> WR_WAIT_SHIFT) & bits & READY_BITS;
     for (uint32_t bit = WR_IN; waiting && bit <= WR_OUT; bit <<= 1) {
@@ -85,16 +85,16 @@ static void finish(struct wr_source *source)
     do {
         WR_ASSERT(word & WR_LINKED);
         next = wants_turn(word) ? word : word & ~(uint64_t)WR_LINKED;
-        /* acq_rel: pairs with the acquire in take() of the next turn, wherever it runs, and with the
-         * release of event, want and schedule, whose bits this must see */
-    } while (!atomic_compare_exchange_weak_explicit(&source->word, &word, next, memory_order_acq_rel,
-                                                    memory_order_relaxed));
-    if (next & WR_LINKED)       /* to the back of the queue: others get their turn first (D6) */
+        /* acq_rel: pairs with the acquire in take() of the next turn, wherever it runs, and with
+         * the release of event, want and schedule, whose bits this must see */
+    } while (!atomic_compare_exchange_weak_explicit(&source->word, &word, next,
+                                                    memory_order_acq_rel, memory_order_relaxed));
+    if (next & WR_LINKED) /* to the back of the queue: others get their turn first (D6) */
         wr_pool_post_own(source->poller->runtime->pool, &source->work);
 }
 
-/* The first act of a turn. Readiness that no asynchronous operation wants stays: a thread that is between
- * its clear and its wait relies on it. Returns HUP and what was taken. */
+/* The first act of a turn. Readiness that no asynchronous operation wants stays: a thread that is
+ * between its clear and its wait relies on it. Returns HUP and what was taken. */
 static uint64_t take(struct wr_source *source)
 {
     uint64_t word = atomic_load_explicit(&source->word, memory_order_relaxed), mine;
@@ -133,8 +133,8 @@ static void set_and_link(struct wr_source *source, uint64_t add)
             next |= WR_LINKED;
         /* acq_rel: pairs with take() and finish(): either the turn that runs sees the bits when it
          * finishes, or this sees LINKED off and what that turn wrote */
-    } while (!atomic_compare_exchange_weak_explicit(&source->word, &word, next, memory_order_acq_rel,
-                                                    memory_order_relaxed));
+    } while (!atomic_compare_exchange_weak_explicit(&source->word, &word, next,
+                                                    memory_order_acq_rel, memory_order_relaxed));
     if (!(word & WR_LINKED) && next & WR_LINKED)
         wr_pool_post_own(source->poller->runtime->pool, &source->work);
 }
@@ -151,13 +151,14 @@ void wr_source_want(struct wr_source *source, uint32_t bits)
 
 void wr_source_unwant(struct wr_source *source, uint32_t bits)
 {
-    atomic_fetch_and_explicit(&source->word, ~((uint64_t)bits << WR_WANT_SHIFT), memory_order_relaxed);
+    atomic_fetch_and_explicit(&source->word, ~((uint64_t)bits << WR_WANT_SHIFT),
+                              memory_order_relaxed);
 }
 
 void wr_source_clear(struct wr_source *source, uint32_t bits)
 {
-    /* The try that follows must not move before this: acquire, pairs with the release in event: what
-     * came with an edge that this erases is seen by the try. */
+    /* The try that follows must not move before this: acquire, pairs with the release in event:
+     * what came with an edge that this erases is seen by the try. */
     atomic_fetch_and_explicit(&source->word, ~(uint64_t)bits, memory_order_acq_rel);
 }
 
@@ -168,8 +169,8 @@ bool wr_source_wait(struct wr_source *source, uint32_t bit)
     do {
         if (word & bit)
             return false;
-        /* acq_rel: pairs with event: the poller's move comes before (then this fails) or after (then it
-         * finds WAIT and wakes) */
+        /* acq_rel: pairs with event: the poller's move comes before (then this fails) or after
+         * (then it finds WAIT and wakes) */
     } while (!atomic_compare_exchange_weak_explicit(&source->word, &word,
                                                     word | (uint64_t)bit << WR_WAIT_SHIFT,
                                                     memory_order_acq_rel, memory_order_relaxed));
@@ -178,7 +179,8 @@ bool wr_source_wait(struct wr_source *source, uint32_t bit)
 
 void wr_source_unwait(struct wr_source *source, uint32_t bit)
 {
-    atomic_fetch_and_explicit(&source->word, ~((uint64_t)bit << WR_WAIT_SHIFT), memory_order_relaxed);
+    atomic_fetch_and_explicit(&source->word, ~((uint64_t)bit << WR_WAIT_SHIFT),
+                              memory_order_relaxed);
 }
 
 bool wr_source_pin(struct wr_source *source)
@@ -188,20 +190,22 @@ bool wr_source_pin(struct wr_source *source)
     do {
         if (refs == 0)
             return false;
-    } while (!atomic_compare_exchange_weak_explicit(&source->refs, &refs, refs + 1, memory_order_relaxed,
-                                                    memory_order_relaxed));
+    } while (!atomic_compare_exchange_weak_explicit(&source->refs, &refs, refs + 1,
+                                                    memory_order_relaxed, memory_order_relaxed));
     return true;
 }
 
 bool wr_source_unpin_own(struct wr_source *source)
 {
-    /* acq_rel: pairs with the same move of every other pin: the last one sees what all others did */
+    /* acq_rel: pairs with the same move of every other pin: the last one sees what all others did
+     */
     return atomic_fetch_sub_explicit(&source->refs, 1, memory_order_acq_rel) == 1;
 }
 
 void wr_source_unpin(struct wr_source *source)
 {
-    /* The turn that ended the source left it LINKED: nobody else can link it, so that its work is free. */
+    /* The turn that ended the source left it LINKED: nobody else can link it, so that its work is
+     * free. */
     struct wr_pool *pool = source->poller->runtime->pool;
     if (wr_source_unpin_own(source))
         wr_pool_post_own(pool, &source->work);
@@ -213,10 +217,12 @@ static void run_posted(weir_work *work, void *context)
     wr_source_run(context);
 }
 
-int wr_source_open(weir_runtime *runtime, int fd, enum wr_turn (*turn)(struct wr_source *, uint32_t),
+int wr_source_open(weir_runtime *runtime, int fd,
+                   enum wr_turn (*turn)(struct wr_source *, uint32_t),
                    struct wr_source **ret_source)
 {
-    /* acquire: pairs with the release in destroy and drain; a late comer is found by their sweeps */
+    /* acquire: pairs with the release in destroy and drain; a late comer is found by their sweeps
+     */
     if (atomic_load_explicit(&runtime->stopping, memory_order_acquire))
         return -ESHUTDOWN;
     struct wr_source *source;

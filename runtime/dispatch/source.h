@@ -1,28 +1,32 @@
 /* source.h: anything a poller watches, and the one word by which threads agree about it.
  *
- * The event word holds the generation in its upper half and flags in its lower half. Every move is a
- * read-modify-write of this one word, hence all moves are totally ordered; that order is the whole
- * argument, and no fence is needed anywhere.
+ * The event word holds the generation in its upper half and flags in its lower half. Every move is
+ * a read-modify-write of this one word, hence all moves are totally ordered; that order is the
+ * whole argument, and no fence is needed anywhere.
  *
  *   IN OUT      readiness: set by the poller with each edge, cleared by whoever is about to try
  *   HUP         the peer has finished or failed; stays
- *   CTL TIMER   a turn is asked for: control (close, cancel, ended operations), a deadline passed
- *   LINKED      the source is in a queue, or a worker is in its turn (never both, never twice: D4, D5)
+ *   CTL TIMER   a turn is asked for: control (close, cancel, ended operations), a passed deadline
+ *   LINKED      the source is in a queue, or a worker is in its turn (never both, never twice:
+ *               D4, D5)
  *   WANT_x      an asynchronous reader or writer wants a turn when x is set
  *   WAIT_x      a thread sleeps in a synchronous call until x is set
  *
- *   event    poller      set IN/OUT/HUP; clear WAIT_x of what was set and wake it; if WANT_x matches and
- *                        not LINKED: set LINKED and push on the ready queue
+ *   event    poller      set IN/OUT/HUP; clear WAIT_x of what was set and wake it; if WANT_x
+ *                        matches and not LINKED: set LINKED and push on the ready queue
  *   take     worker      first act of a turn: clear CTL TIMER and those of IN OUT that are wanted
- *   finish   worker      last act of a turn: LINKED off when nothing wanted is set, else queue again
+ *   finish   worker      last act of a turn: LINKED off when nothing wanted is set, else queue
+ *                        again
  *   want     any thread  set WANT_x; if x is set already and not LINKED: set LINKED and post
- *   wait     any thread  fails when x is set; else sets WAIT_x: no edge fits between look and sleep (W1)
+ *   wait     any thread  fails when x is set; else sets WAIT_x: no edge fits between look and
+ *                        sleep (W1)
  *   schedule any thread  set CTL/TIMER/IN/OUT; if not LINKED: set LINKED and post
  *
- * Why no edge is lost: a reader clears x, then tries. An edge after the clear sets x again, and `finish`,
- * `want` or `wait`, being RMWs of the same word, see it; an edge before it brought data that the try sees.
- * Why turns do not overlap and see each other: LINKED is set by one RMW that found it clear, and finish
- * (release) is read by it (acquire), directly or through RMWs between, which continue the release sequence. */
+ * Why no edge is lost: a reader clears x, then tries. An edge after the clear sets x again, and
+ * `finish`, `want` or `wait`, being RMWs of the same word, see it; an edge before it brought data
+ * that the try sees. Why turns do not overlap and see each other: LINKED is set by one RMW that
+ * found it clear, and finish (release) is read by it (acquire), directly or through RMWs between,
+ * which continue the release sequence. */
 #ifndef WR_DISPATCH_SOURCE_H
 #define WR_DISPATCH_SOURCE_H
 
@@ -57,13 +61,13 @@ enum wr_turn { WR_TURN_DONE, WR_TURN_GONE };
 /* A struct wr_source stands first in what it is part of. */
 struct wr_source {
     _Atomic uint64_t word;
-    _Atomic uint32_t wake[2];           /* futex words of waiters, in and out: bumped with each wake */
+    _Atomic uint32_t wake[2];           /* futex words of waiters, in and out */
     struct wr_source *next_free;
     uint32_t slot;
-    int fd;                             /* -1: none; this and what follows is zeroed for a new owner */
+    int fd;                             /* -1: none; zeroed from here on for a new owner */
     _Atomic uint32_t refs;              /* 1 for being open, 1 for each call that sleeps in it */
     struct wr_poller *poller;
-    /* One turn on a worker, with what take() returned. GONE: the source must not be touched any more. */
+    /* One turn on a worker, with what take() returned. GONE: the source must not be touched. */
     enum wr_turn (*turn)(struct wr_source *source, uint32_t flags);
     weir_work work;                     /* for turns that do not come from the poller */
 };
@@ -72,7 +76,8 @@ struct wr_source {
 uint64_t wr_source_token(const struct wr_source *source);
 
 /* The owning poller: one event. True: push it on the ready queue. *ret_source is set then. */
-bool wr_source_event(struct wr_poller *poller, uint64_t token, uint32_t bits, struct wr_source **ret_source);
+bool wr_source_event(struct wr_poller *poller, uint64_t token, uint32_t bits,
+                     struct wr_source **ret_source);
 
 /* A worker: one whole turn, from take to finish. */
 void wr_source_run(struct wr_source *source);
@@ -95,8 +100,8 @@ uint32_t wr_source_flags(struct wr_source *source);
 bool wr_source_pin(struct wr_source *source);
 /* Gives a pin back. Who gives the last one back of a source that has ended posts its last turn. */
 void wr_source_unpin(struct wr_source *source);
-/* The turn that ended the source gives back the open source's own pin. True: that was the last: release it.
- * False: return WR_TURN_GONE and touch nothing; a last turn will come. */
+/* The turn that ended the source gives back the open source's own pin. True: that was the last:
+ * release it. False: return WR_TURN_GONE and touch nothing; a last turn will come. */
 bool wr_source_unpin_own(struct wr_source *source);
 
 /* The source whose turn runs on this thread, or NULL. */

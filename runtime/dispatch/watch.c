@@ -1,7 +1,7 @@
 /* watch.c: a foreign descriptor: asked about, once at a time, never read, written or closed.
  *
- * The back end reports once for each rearm (one-shot). `interest` is what the user waits for; a turn that
- * finds readiness takes it and calls run(). */
+ * The back end reports once for each rearm (one-shot). `interest` is what the user waits for; a
+ * turn that finds readiness takes it and calls run(). */
 #include "dispatch/watch.h"
 
 #include <errno.h>
@@ -12,10 +12,10 @@
 #include "os/lock.h"
 
 struct weir_watch {
-    struct wr_source source;        /* stands first */
-    struct wr_lock lock;            /* guards what follows */
+    struct wr_source source; /* stands first */
+    struct wr_lock lock;     /* guards what follows */
     unsigned interest;
-    bool closing, gone;             /* gone: the descriptor was closed by its owner */
+    bool closing, gone; /* gone: the descriptor was closed by its owner */
     weir_watch_fn *run;
     void *context;
     weir_watch_closed_fn *closed;
@@ -24,7 +24,8 @@ struct weir_watch {
 
 #define BOTH (WEIR_READABLE | WEIR_WRITABLE)
 
-_Static_assert((int)WEIR_READABLE == (int)WR_IN && (int)WEIR_WRITABLE == (int)WR_OUT, "one set of bits");
+_Static_assert((int)WEIR_READABLE == (int)WR_IN && (int)WEIR_WRITABLE == (int)WR_OUT,
+               "one set of bits");
 
 static enum wr_turn last_turn(weir_watch *watch)
 {
@@ -60,7 +61,8 @@ static enum wr_turn watch_turn(struct wr_source *source, uint32_t flags)
     return WR_TURN_DONE;
 }
 
-int weir_watch_open(weir_watch **ret_watch, weir_runtime *runtime, int fd, weir_watch_fn *run, void *context)
+int weir_watch_open(weir_watch **ret_watch, weir_runtime *runtime, int fd, weir_watch_fn *run,
+                    void *context)
 {
     struct wr_source *source;
 

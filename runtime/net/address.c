@@ -27,7 +27,7 @@ static int parse_port(const char *text)
 
 static int parse_unix(weir_address *address, const char *path)
 {
-    struct sockaddr_un name = { .sun_family = AF_UNIX };
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
     size_t length = strlen(path);
 
     if (length == 0 || length >= sizeof name.sun_path || (path[0] == '@' && length == 1))
@@ -44,8 +44,8 @@ static int parse_unix(weir_address *address, const char *path)
 
 static int parse_host(weir_address *address, const char *host, int port)
 {
-    struct sockaddr_in v4 = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port) };
-    struct sockaddr_in6 v6 = { .sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port) };
+    struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
 
     if (inet_pton(AF_INET, host, &v4.sin_addr) == 1) {
         memcpy(&address->storage, &v4, sizeof v4);
@@ -118,7 +118,8 @@ int weir_address_format(const weir_address *address, char *buffer, size_t size)
         inet_ntop(AF_INET, &v4->sin_addr, host, sizeof host);
         r = snprintf(buffer, size, "%s:%u", host, (unsigned)ntohs(v4->sin_port));
     } else if (address->storage.ss_family == AF_INET6) {
-        const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)(const void *)&address->storage;
+        const struct sockaddr_in6 *v6 =
+            (const struct sockaddr_in6 *)(const void *)&address->storage;
         inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof host);
         r = snprintf(buffer, size, "[%s]:%u", host, (unsigned)ntohs(v6->sin6_port));
     } else if (address->storage.ss_family == AF_UNIX) {

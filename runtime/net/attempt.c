@@ -1,4 +1,5 @@
-/* attempt.c: one try of one operation. Under the lock of its line; nothing here blocks (but a file read). */
+/* attempt.c: one try of one operation. Under the lock of its line; nothing here blocks (but a file
+ * read). */
 #include <errno.h>
 #include <limits.h>
 

@@ -1,15 +1,14 @@
 /* close.c: how a socket ends.
  *
- * weir_close, any thread: under both locks the first closer sets `closing`, ends all operations (sleeping
- * calls leave at once, no worker needed), wants FIN (sent here if nothing waits), and asks for a turn.
- * The turns that follow, on workers:
- *   flush    written bytes leave, then FIN
- *   linger   what the peer still sends is read and dropped until it finishes: closing with unread input
- *            would send RST and might destroy what the peer has not read yet
- *   end      the deadline passed, the peer finished or failed, or a reset is asked for: detach, close the fd
- *            (under both locks, so that nobody is in a system call with it), drop the own pin
- *   last     when no sleeping call is left inside: the slot is given back, then closed() is called
- * The fd is closed once, by the one turn that finds `dead` unset; turns do not overlap. */
+ * weir_close, any thread: under both locks the first closer sets `closing`, ends all operations
+ * (sleeping calls leave at once, no worker needed), wants FIN (sent here if nothing waits), and
+ * asks for a turn. The turns that follow, on workers: flush    written bytes leave, then FIN linger
+ * what the peer still sends is read and dropped until it finishes: closing with unread input would
+ * send RST and might destroy what the peer has not read yet end      the deadline passed, the peer
+ * finished or failed, or a reset is asked for: detach, close the fd (under both locks, so that
+ * nobody is in a system call with it), drop the own pin last     when no sleeping call is left
+ * inside: the slot is given back, then closed() is called The fd is closed once, by the one turn
+ * that finds `dead` unset; turns do not overlap. */
 #include <errno.h>
 #include <unistd.h>
 
@@ -160,7 +159,7 @@ enum wr_turn wr_close_turn(weir_socket *socket, struct wr_scratch *scratch, uint
     return WR_TURN_DONE;
 }
 
-/* ---- the public faces ---------------------------------------------------------------------------- */
+/* ---- the public faces ---------------------------------------------------------------- */
 
 int weir_close(weir_socket *socket, weir_closed_fn *closed, void *context)
 {

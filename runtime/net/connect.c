@@ -1,5 +1,5 @@
-/* connect.c: connecting: an operation in the out line of a socket that the user does not see before it
- * has succeeded. On any other end the socket is reset and nothing is left open. */
+/* connect.c: connecting: an operation in the out line of a socket that the user does not see before
+ * it has succeeded. On any other end the socket is reset and nothing is left open. */
 #include <errno.h>
 
 #include "net/net.h"
@@ -9,7 +9,7 @@ int wr_connect_check(int fd)
 {
     struct sockaddr_storage peer;
     socklen_t length = sizeof peer;
-    int r = wr_sock_error(fd);      /* writable is not connected: the error is asked for first */
+    int r = wr_sock_error(fd); /* writable is not connected: the error is asked for first */
 
     if (r < 0)
         return r;
@@ -60,8 +60,9 @@ int weir_connect(weir_runtime *runtime, const char *address, const weir_socket_o
     return r;
 }
 
-int weir_connect_wait(weir_runtime *runtime, const char *address, const weir_socket_options *options,
-                      weir_socket **ret_socket, weir_time deadline)
+int weir_connect_wait(weir_runtime *runtime, const char *address,
+                      const weir_socket_options *options, weir_socket **ret_socket,
+                      weir_time deadline)
 {
     weir_socket *socket, *connected;
     weir_op op;

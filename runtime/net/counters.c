@@ -1,5 +1,5 @@
-/* counters.c: counters that many threads write: each thread adds on a line of its own choosing, the sum is made
- * when somebody asks. */
+/* counters.c: counters that many threads write: each thread adds on a line of its own choosing, the
+ * sum is made when somebody asks. */
 #include <errno.h>
 
 #include "net/net.h"

@@ -81,7 +81,7 @@ void wr_line_service(weir_socket *socket, struct wr_line *line)
     while (line->head && !(line->head->flags_ & WR_OP_SYNC) && socket->source.fd >= 0) {
         weir_op *op = line->head;
         if (line == &socket->out && socket->corked)
-            break;                              /* those bytes go first; the flush settles the line */
+            break; /* those bytes go first; the flush settles the line */
         ssize_t r = budget-- == 0 ? WR_TRY_YIELD : wr_attempt(socket, op);
         if (r == WR_TRY_YIELD)
             wr_source_schedule(&socket->source, line->bit);
@@ -135,7 +135,7 @@ void wr_line_report(weir_socket *socket, struct wr_line *line)
         if (!op)
             return;
         if (op->kind_ == WR_OP_CONNECT && op->result_ < 0)
-            wr_close_begin(socket, true, NULL, NULL);   /* nothing is left open */
+            wr_close_begin(socket, true, NULL, NULL); /* nothing is left open */
         op->done_(op, op->result_, op->context_);
     }
 }

@@ -1,8 +1,9 @@
 /* listener.c: listening and accepting.
  *
- * Errors of one connection (aborted, network trouble) are passed over. Errors of scarcity (descriptors,
- * memory) pause accepting: the connection stays in the backlog, and the listener looks again when its
- * deadline passes, at first soon, then less and less often. It never stops for good and never spins. */
+ * Errors of one connection (aborted, network trouble) are passed over. Errors of scarcity
+ * (descriptors, memory) pause accepting: the connection stays in the backlog, and the listener
+ * looks again when its deadline passes, at first soon, then less and less often. It never stops for
+ * good and never spins. */
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -62,7 +63,8 @@ static void back_off(weir_socket *listener, int error)
         listening->logged = now + LOG_INTERVAL;
         wr_log(&listener->source.poller->runtime->log, WEIR_LOG_WARN,
                "accepting pauses: %s (errno %d); it resumes by itself",
-               error == -EMFILE || error == -ENFILE ? "no descriptor is left" : "out of resources", -error);
+               error == -EMFILE || error == -ENFILE ? "no descriptor is left" : "out of resources",
+               -error);
     }
     listening->backoff = listening->backoff ? listening->backoff * 2 : BACKOFF_MIN;
     if (listening->backoff > BACKOFF_MAX)
@@ -92,12 +94,13 @@ void wr_accept_turn(weir_socket *socket)
             wr_source_schedule(&socket->source, WR_IN);
         return;
     }
-    wr_source_schedule(&socket->source, WR_IN);     /* there may be more: to the back of the queue */
+    wr_source_schedule(&socket->source, WR_IN); /* there may be more: to the back of the queue */
 }
 
-/* ---- opening ------------------------------------------------------------------------------------- */
+/* ---- opening ------------------------------------------------------------------------- */
 
-/* The file of a unix socket that nobody listens on is in the way of a bind: true when it was removed. */
+/* The file of a unix socket that nobody listens on is in the way of a bind: true when it was
+ * removed. */
 static bool remove_stale(const weir_address *address)
 {
     const struct sockaddr_un *name = (const struct sockaddr_un *)(const void *)&address->storage;
@@ -139,7 +142,8 @@ static int make_listener(weir_runtime *runtime, int fd, const weir_address *addr
     listening->accepted = options->socket;
     listening->accepted.size = sizeof listening->accepted;
     if (address->storage.ss_family == AF_UNIX) {
-        const struct sockaddr_un *name = (const struct sockaddr_un *)(const void *)&address->storage;
+        const struct sockaddr_un *name =
+            (const struct sockaddr_un *)(const void *)&address->storage;
         memcpy(listening->path, name->sun_path, sizeof name->sun_path);
         listening->path[sizeof listening->path - 1] = 0;
     }
@@ -164,8 +168,8 @@ int weir_listen(weir_runtime *runtime, const char *text, const weir_listen_optio
 
     if (!options)
         options = &defaults;
-    if (!runtime || !ret_listener || options->size != sizeof *options || options->backlog > INT32_MAX ||
-        !wr_socket_options_valid(&options->socket))
+    if (!runtime || !ret_listener || options->size != sizeof *options ||
+        options->backlog > INT32_MAX || !wr_socket_options_valid(&options->socket))
         return -EINVAL;
     /* acquire: pairs with the release store in weir_runtime_drain() */
     if (atomic_load_explicit(&runtime->draining, memory_order_acquire))
@@ -180,7 +184,8 @@ int weir_listen(weir_runtime *runtime, const char *text, const weir_listen_optio
     if (r == 0)
         r = make_listener(runtime, fd, &address, options, &socket);
     if (r < 0) {
-        /* The name is ours only once it is bound; a failed bind must not remove somebody else's file. */
+        /* The name is ours only once it is bound; a failed bind must not remove somebody else's
+         * file. */
         wr_sock_close(fd);
         return r;
     }
@@ -189,7 +194,7 @@ int weir_listen(weir_runtime *runtime, const char *text, const weir_listen_optio
     *ret_listener = WR_CONTAINER_OF(socket, weir_listener, socket);
     socket->reading = on_accept != NULL;
     if (on_accept)
-        wr_source_want(&socket->source, WR_IN);     /* a connection that came meanwhile has set IN */
+        wr_source_want(&socket->source, WR_IN); /* a connection that came meanwhile has set IN */
     return 0;
 }
 

@@ -1,12 +1,13 @@
 /* net.h: what a socket is made of. Private to the net layer, but for the few functions at the end.
  *
- * A socket has two lines, in and out: queues of operations, served first come, first served. A line's
- * lock is held during the try of an operation (a system call that does not block) and never across a
- * callback. Lock order: in.lock, out.lock, then the timers of the poller.
+ * A socket has two lines, in and out: queues of operations, served first come, first served. A
+ * line's lock is held during the try of an operation (a system call that does not block) and never
+ * across a callback. Lock order: in.lock, out.lock, then the timers of the poller.
  *
- * Who serves a line: while its head is asynchronous, the turn of the socket (WANT_x is set); while its head
- * is a sleeping call, that thread itself (WAIT_x is set while it sleeps). Whoever takes the head away
- * settles the line: the next head is woken, or its turn scheduled with a try, so that no edge is lost. */
+ * Who serves a line: while its head is asynchronous, the turn of the socket (WANT_x is set); while
+ * its head is a sleeping call, that thread itself (WAIT_x is set while it sleeps). Whoever takes
+ * the head away settles the line: the next head is woken, or its turn scheduled with a try, so that
+ * no edge is lost. */
 #ifndef WR_NET_NET_H
 #define WR_NET_NET_H
 
@@ -18,8 +19,15 @@
 
 #include "dispatch/dispatch.h"
 
-enum wr_op_kind { /* in: */ WR_OP_RECV, WR_OP_RECVFROM, WR_OP_ACCEPT,
-                  /* out: */ WR_OP_CONNECT, WR_OP_SEND, WR_OP_SENDV, WR_OP_FILE, WR_OP_SENDTO, WR_OP_WRITE };
+enum wr_op_kind { /* in: */ WR_OP_RECV,
+                  WR_OP_RECVFROM,
+                  WR_OP_ACCEPT,
+                  /* out: */ WR_OP_CONNECT,
+                  WR_OP_SEND,
+                  WR_OP_SENDV,
+                  WR_OP_FILE,
+                  WR_OP_SENDTO,
+                  WR_OP_WRITE };
 
 /* weir_op.state_, under the line's lock */
 enum wr_op_state { WR_OP_IDLE = 0, WR_OP_PENDING = 1, WR_OP_ENDED = 2 };
@@ -29,49 +37,49 @@ enum wr_op_flags { WR_OP_SYNC = 1, WR_OP_TIMED = 2, WR_OP_EXPIRED = 4 };
 
 struct wr_line {
     struct wr_lock lock;
-    uint32_t bit;                       /* WR_IN or WR_OUT */
+    uint32_t bit; /* WR_IN or WR_OUT */
     weir_op *head, *tail;
-    weir_op *ended, *ended_tail;        /* asynchronous ones whose callback is to come, in a turn */
+    weir_op *ended, *ended_tail; /* asynchronous ones whose callback is to come, in a turn */
 };
 
 enum wr_socket_kind { WR_STREAM, WR_DATAGRAM, WR_LISTENER };
 
 /* What only a listener has. */
 struct wr_listening {
-    weir_socket_options accepted;       /* of accepted sockets */
-    weir_time backoff;                  /* pause after the next error of scarcity */
-    weir_time logged;                   /* when scarcity was last logged */
-    char path[108];                     /* of a unix socket, to be removed; "" none */
+    weir_socket_options accepted; /* of accepted sockets */
+    weir_time backoff;            /* pause after the next error of scarcity */
+    weir_time logged;             /* when scarcity was last logged */
+    char path[108];               /* of a unix socket, to be removed; "" none */
 };
 
 struct weir_socket {
-    struct wr_source source;            /* stands first */
+    struct wr_source source; /* stands first */
     uint8_t kind;
     /* under both locks to write, under either to read */
     bool closing, reset;
     /* under in.lock */
-    bool reading, ended;                /* ended: the peer's end of stream was seen */
-    bool touched;                       /* somebody has read: an edge may have been spent */
+    bool reading, ended; /* ended: the peer's end of stream was seen */
+    bool touched;        /* somebody has read: an edge may have been spent */
     /* under out.lock */
-    bool corked;                        /* bytes wait in the scratch of the thread that is in its turn */
-    bool above, drained;                /* marks: above high; fell below low and is to be told */
+    bool corked;         /* bytes wait in the scratch of the thread that is in its turn */
+    bool above, drained; /* marks: above high; fell below low and is to be told */
     bool fin_wanted, fin_sent;
     /* only in a turn */
     bool dead, lingering;
-    int write_error;                    /* under out.lock */
+    int write_error; /* under out.lock */
     struct wr_line in, out;
     union {
-        weir_read_fn *on_read;          /* under in.lock */
-        weir_accept_fn *on_accept;      /* set once, before the listener is attached */
+        weir_read_fn *on_read;     /* under in.lock */
+        weir_accept_fn *on_accept; /* set once, before the listener is attached */
     };
     void *in_context;
-    weir_drain_fn *on_drain;            /* under out.lock */
+    weir_drain_fn *on_drain; /* under out.lock */
     void *drain_context;
-    weir_closed_fn *closed;             /* under both locks */
+    weir_closed_fn *closed; /* under both locks */
     void *closed_context;
-    struct weir_deadline_ deadline;     /* of reading; of accepting again; of lingering */
-    size_t pending;                     /* bytes written and not taken by the kernel: under out.lock */
-    size_t dropped;                     /* bytes read and dropped while lingering: only in a turn */
+    struct weir_deadline_ deadline; /* of reading; of accepting again; of lingering */
+    size_t pending;                 /* bytes written and not taken by the kernel: under out.lock */
+    size_t dropped;                 /* bytes read and dropped while lingering: only in a turn */
     uint32_t write_high, write_low;
     uint32_t linger_ms;
     void *user;
@@ -108,15 +116,16 @@ ssize_t wr_op_wait(weir_socket *socket, weir_op *op, weir_time deadline);
 void wr_op_prepare(weir_op *op, enum wr_op_kind kind, void *data, size_t length);
 void wr_op_prepare_wait(weir_op *op, enum wr_op_kind kind, void *data, size_t length);
 
-/* ---- attempt.c: one try; result, -EAGAIN, or WR_TRY_YIELD (there is more to do, but others want a turn) */
+/* ---- attempt.c: one try; result, -EAGAIN, or WR_TRY_YIELD (there is more to do, but others want a
+ * turn) */
 ssize_t wr_attempt(weir_socket *socket, weir_op *op);
 
 /* ---- scratch.c: what a thread keeps for the turns it runs */
 #define WR_SCRATCH_IN 65536
 #define WR_SCRATCH_OUT 65536
 struct wr_scratch {
-    weir_socket *corking;               /* whose turn runs on this thread */
-    size_t corked;                      /* bytes in out */
+    weir_socket *corking; /* whose turn runs on this thread */
+    size_t corked;        /* bytes in out */
     struct wr_alloc *alloc;
     unsigned char in[WR_SCRATCH_IN];
     unsigned char out[WR_SCRATCH_OUT];
@@ -136,7 +145,8 @@ void wr_write_fin(weir_socket *socket);
 void wr_write_free(weir_socket *socket, weir_op *op);
 /* Under out.lock: drops all that is written. */
 void wr_write_drop(weir_socket *socket);
-/* Under out.lock: the stream is broken: what is written is dropped, later writes fail with `error`. */
+/* Under out.lock: the stream is broken: what is written is dropped, later writes fail with `error`.
+ */
 void wr_write_failed(weir_socket *socket, int error);
 /* Under out.lock: `moved` bytes have left. */
 void wr_write_moved(weir_socket *socket, size_t moved);
@@ -153,10 +163,10 @@ int wr_connect_check(int fd);
 
 /* ---- socket.c */
 /* A socket on `fd`, attached; on failure the fd is the caller's still. */
-int wr_socket_open(weir_runtime *runtime, int fd, enum wr_socket_kind kind, const weir_socket_options *options,
-                   weir_socket **ret_socket);
-int wr_socket_make(weir_runtime *runtime, int fd, enum wr_socket_kind kind, const weir_socket_options *options,
-                   weir_socket **ret_socket);
+int wr_socket_open(weir_runtime *runtime, int fd, enum wr_socket_kind kind,
+                   const weir_socket_options *options, weir_socket **ret_socket);
+int wr_socket_make(weir_runtime *runtime, int fd, enum wr_socket_kind kind,
+                   const weir_socket_options *options, weir_socket **ret_socket);
 bool wr_socket_options_valid(const weir_socket_options *options);
 struct wr_alloc *wr_socket_alloc(weir_socket *socket);
 
@@ -167,8 +177,15 @@ enum wr_turn wr_close_last(weir_socket *socket);
 int wr_close_begin(weir_socket *socket, bool reset, weir_closed_fn *closed, void *context);
 
 /* ---- counters.c: bytes and accepts, summed on demand */
-enum wr_counter { WR_COUNT_ACCEPTS, WR_COUNT_ACCEPT_ERRORS, WR_COUNT_RECEIVED, WR_COUNT_SENT,
-                  /* bytes that had to wait: put into memory, out again */ WR_COUNT_KEPT, WR_COUNT_FREED, WR_COUNTERS };
+enum wr_counter {
+    WR_COUNT_ACCEPTS,
+    WR_COUNT_ACCEPT_ERRORS,
+    WR_COUNT_RECEIVED,
+    WR_COUNT_SENT,
+    /* bytes that had to wait: put into memory, out again */ WR_COUNT_KEPT,
+    WR_COUNT_FREED,
+    WR_COUNTERS
+};
 void wr_count(weir_runtime *runtime, enum wr_counter counter, uint64_t add);
 uint64_t wr_counted(weir_runtime *runtime, enum wr_counter counter);
 
@@ -179,8 +196,8 @@ size_t wr_net_source_size(void);
 /* For wr_pool_set_block_hook(), and the end of a worker. */
 void wr_net_block_hook(void);
 void wr_net_thread_stop(void);
-/* Destroy: resets every socket and listener there is, ends watches. Drain: closes listeners and idle sockets.
- * Returns how many sockets and listeners there were. */
+/* Destroy: resets every socket and listener there is, ends watches. Drain: closes listeners and
+ * idle sockets. Returns how many sockets and listeners there were. */
 unsigned wr_net_sweep(weir_runtime *runtime, bool reset);
 /* After a fork, in the child: closes the descriptors, nothing else. */
 void wr_net_forget(weir_runtime *runtime);

@@ -1,13 +1,13 @@
 /* op.c: operations: asynchronous and sleeping, started, cancelled, expired.
  *
- * A sleeping call is a node in the same line as the others, so that order holds between both styles.
- * Its protocol (W1), under the line's lock but for the sleep itself:
- *   clear x; try; on EAGAIN load the futex word; wait(x): x set meanwhile -> again; else WAIT_x is set
- *   unlock; sleep while the futex word is as loaded; lock
- * The poller sets x and clears WAIT_x in one move, then bumps the futex word and wakes. Its move comes
- * before wait(x), which then fails, or after it, and finds WAIT_x; the futex word was loaded before
- * WAIT_x was set, so that the bump cannot be missed. No worker takes part.
- * A call that leaves (done, timed out, aborted) settles the line: the next in line tries anew (W3). */
+ * A sleeping call is a node in the same line as the others, so that order holds between both
+ * styles. Its protocol (W1), under the line's lock but for the sleep itself: clear x; try; on
+ * EAGAIN load the futex word; wait(x): x set meanwhile -> again; else WAIT_x is set unlock; sleep
+ * while the futex word is as loaded; lock The poller sets x and clears WAIT_x in one move, then
+ * bumps the futex word and wakes. Its move comes before wait(x), which then fails, or after it, and
+ * finds WAIT_x; the futex word was loaded before WAIT_x was set, so that the bump cannot be missed.
+ * No worker takes part. A call that leaves (done, timed out, aborted) settles the line: the next in
+ * line tries anew (W3). */
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
@@ -91,7 +91,7 @@ static ssize_t try_first(weir_socket *socket, struct wr_line *line, weir_op *op)
         wr_source_clear(&socket->source, line->bit);
     ssize_t r = wr_attempt(socket, op);
     if (r == WR_TRY_YIELD) {
-        wr_source_schedule(&socket->source, line->bit);     /* there is room: the turn goes on */
+        wr_source_schedule(&socket->source, line->bit); /* there is room: the turn goes on */
         r = -EAGAIN;
     }
     return r;
@@ -153,8 +153,10 @@ static void wait_decided(weir_socket *socket, struct wr_line *line, weir_op *op,
                 break;
             }
         }
-        /* acquire: pairs with the release in wr_source_wake(); loaded before WAIT is set, see above */
-        uint32_t seen = atomic_load_explicit(&source->wake[line->bit == WR_OUT], memory_order_acquire);
+        /* acquire: pairs with the release in wr_source_wake(); loaded before WAIT is set, see above
+         */
+        uint32_t seen =
+            atomic_load_explicit(&source->wake[line->bit == WR_OUT], memory_order_acquire);
         if (head && !wr_source_wait(source, line->bit))
             continue;
         if (sleep_for(socket, line, seen, deadline) == -ETIMEDOUT && op->state_ == WR_OP_PENDING) {
@@ -181,7 +183,7 @@ ssize_t wr_op_wait(weir_socket *socket, weir_op *op, weir_time deadline)
         return r;
     }
     bool pinned = wr_source_pin(&socket->source);
-    WR_ASSERT(pinned);          /* not closing, under the lock: the socket's own pin is there */
+    WR_ASSERT(pinned); /* not closing, under the lock: the socket's own pin is there */
     (void)pinned;
     op->socket_ = socket;
     wr_line_append(line, op);
@@ -214,7 +216,7 @@ int weir_cancel(weir_op *op)
     return r;
 }
 
-/* ---- the public faces ---------------------------------------------------------------------------- */
+/* ---- the public faces ---------------------------------------------------------------- */
 
 bool wr_op_bad(const weir_socket *socket, const void *data, size_t length)
 {
@@ -243,7 +245,8 @@ ssize_t weir_recv_wait(weir_socket *socket, void *buffer, size_t length, weir_ti
     return wr_op_wait(socket, &op, deadline);
 }
 
-ssize_t weir_send(weir_socket *socket, weir_op *op, const void *data, size_t length, weir_time deadline)
+ssize_t weir_send(weir_socket *socket, weir_op *op, const void *data, size_t length,
+                  weir_time deadline)
 {
     if (wr_op_bad_start(socket, op, data, length))
         return -EINVAL;

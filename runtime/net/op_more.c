@@ -23,7 +23,8 @@ static void prepare_pieces(weir_op *op, size_t count, size_t length)
     op->length_ = length;
 }
 
-ssize_t weir_sendv(weir_socket *socket, weir_op *op, const struct iovec *pieces, size_t count, weir_time deadline)
+ssize_t weir_sendv(weir_socket *socket, weir_op *op, const struct iovec *pieces, size_t count,
+                   weir_time deadline)
 {
     if (wr_op_bad_start(socket, op, pieces, count))
         return -EINVAL;
@@ -35,7 +36,8 @@ ssize_t weir_sendv(weir_socket *socket, weir_op *op, const struct iovec *pieces,
     return wr_op_start(socket, op, deadline);
 }
 
-ssize_t weir_sendv_wait(weir_socket *socket, const struct iovec *pieces, size_t count, weir_time deadline)
+ssize_t weir_sendv_wait(weir_socket *socket, const struct iovec *pieces, size_t count,
+                        weir_time deadline)
 {
     weir_op op;
     if (wr_op_bad(socket, pieces, count))
@@ -59,7 +61,8 @@ ssize_t weir_send_file(weir_socket *socket, weir_op *op, int fd, int64_t offset,
     return wr_op_start(socket, op, deadline);
 }
 
-ssize_t weir_send_file_wait(weir_socket *socket, int fd, int64_t offset, size_t length, weir_time deadline)
+ssize_t weir_send_file_wait(weir_socket *socket, int fd, int64_t offset, size_t length,
+                            weir_time deadline)
 {
     weir_op op;
     if (wr_op_bad(socket, "", length) || fd < 0 || offset < 0)
@@ -70,8 +73,8 @@ ssize_t weir_send_file_wait(weir_socket *socket, int fd, int64_t offset, size_t 
     return wr_op_wait(socket, &op, deadline);
 }
 
-ssize_t weir_recvfrom(weir_socket *socket, weir_op *op, void *buffer, size_t length, weir_address *ret_from,
-                      weir_time deadline)
+ssize_t weir_recvfrom(weir_socket *socket, weir_op *op, void *buffer, size_t length,
+                      weir_address *ret_from, weir_time deadline)
 {
     if (wr_op_bad_start(socket, op, buffer, length))
         return -EINVAL;
@@ -96,8 +99,8 @@ static bool bad_to(const weir_socket *socket, const weir_address *to)
     return socket->kind != WR_DATAGRAM || (to && to->length > sizeof to->storage);
 }
 
-ssize_t weir_sendto(weir_socket *socket, weir_op *op, const void *data, size_t length, const weir_address *to,
-                    weir_time deadline)
+ssize_t weir_sendto(weir_socket *socket, weir_op *op, const void *data, size_t length,
+                    const weir_address *to, weir_time deadline)
 {
     if (wr_op_bad_start(socket, op, data, length) || bad_to(socket, to))
         return -EINVAL;
@@ -106,8 +109,8 @@ ssize_t weir_sendto(weir_socket *socket, weir_op *op, const void *data, size_t l
     return wr_op_start(socket, op, deadline);
 }
 
-ssize_t weir_sendto_wait(weir_socket *socket, const void *data, size_t length, const weir_address *to,
-                         weir_time deadline)
+ssize_t weir_sendto_wait(weir_socket *socket, const void *data, size_t length,
+                         const weir_address *to, weir_time deadline)
 {
     weir_op op;
     if (wr_op_bad(socket, data, length) || bad_to(socket, to))

@@ -1,4 +1,5 @@
-/* read.c: the persistent reader: what comes in goes to its callback as views of the worker's buffer. */
+/* read.c: the persistent reader: what comes in goes to its callback as views of the worker's
+ * buffer. */
 #include <errno.h>
 
 #include "base/assert.h"
@@ -39,7 +40,7 @@ int weir_read_start(weir_socket *socket, weir_read_fn *on_read, void *context)
 static void stop(weir_socket *socket)
 {
     socket->reading = false;
-    socket->touched = true;     /* a next start looks by itself */
+    socket->touched = true; /* a next start looks by itself */
     wr_source_unwant(&socket->source, WR_IN);
 }
 
@@ -85,7 +86,7 @@ static bool reader(weir_socket *socket, weir_read_fn **ret_read, void **ret_cont
 static void deliver(weir_socket *socket, const void *data, size_t length, int status,
                     const struct wr_view_origin *origin, weir_read_fn *on_read, void *context)
 {
-    weir_view view = { .data = data, .length = length, .private_ = (void *)(uintptr_t)origin };
+    weir_view view = {.data = data, .length = length, .private_ = (void *)(uintptr_t)origin};
     on_read(socket, &view, status, context);
 }
 
@@ -111,7 +112,7 @@ void wr_read_timeout(weir_socket *socket)
 {
     weir_read_fn *on_read;
     void *context;
-    struct wr_view_origin origin = { .alloc = wr_socket_alloc(socket) };
+    struct wr_view_origin origin = {.alloc = wr_socket_alloc(socket)};
 
     /* Armed again since it passed: then it is not due any more. */
     if (wr_timers_armed(&socket->source.poller->timers, &socket->deadline))
@@ -127,13 +128,14 @@ void wr_read_turn(weir_socket *socket, struct wr_scratch *scratch, uint32_t flag
     size_t size = scratch ? sizeof scratch->in : sizeof small;
     bool stream = socket->kind == WR_STREAM;
     unsigned rounds = stream ? STREAM_ROUNDS : DATAGRAM_ROUNDS;
-    struct wr_view_origin origin = { .alloc = wr_socket_alloc(socket) };
+    struct wr_view_origin origin = {.alloc = wr_socket_alloc(socket)};
     weir_read_fn *on_read;
     void *context;
 
     while (reader(socket, &on_read, &context)) {
         if (rounds-- == 0) {
-            wr_source_schedule(&socket->source, WR_IN);     /* to the back of the queue, the edge kept */
+            wr_source_schedule(&socket->source,
+                               WR_IN); /* to the back of the queue, the edge kept */
             return;
         }
         ssize_t n;
@@ -155,8 +157,8 @@ void wr_read_turn(weir_socket *socket, struct wr_scratch *scratch, uint32_t flag
         deliver(socket, buffer, (size_t)n, 0, &origin, on_read, context);
         if (scratch && scratch->corked > 0)
             wr_cork_flush(socket, scratch);
-        /* A short read emptied the socket. What comes later brings an edge of its own; but an end that
-         * came together with these bytes has had its edge already: HUP says so. */
+        /* A short read emptied the socket. What comes later brings an edge of its own; but an end
+         * that came together with these bytes has had its edge already: HUP says so. */
         if (stream && (size_t)n < size && !(flags & WR_HUP))
             return;
     }

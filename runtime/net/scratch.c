@@ -1,5 +1,6 @@
-/* scratch.c: the hot buffers of a thread: bytes that come in and go out during a turn lie here, so that an
- * idle connection holds none. Made at a thread's first turn, released when the thread ends. */
+/* scratch.c: the hot buffers of a thread: bytes that come in and go out during a turn lie here, so
+ * that an idle connection holds none. Made at a thread's first turn, released when the thread ends.
+ */
 #include "net/net.h"
 
 static _Thread_local struct wr_scratch *scratch;

@@ -22,9 +22,10 @@ size_t wr_net_source_size(void)
 
 bool wr_socket_options_valid(const weir_socket_options *options)
 {
-    return !options || ((options->size == 0 || options->size == sizeof *options) &&
-                        options->write_high <= UINT32_MAX &&
-                        options->write_low <= (options->write_high ? options->write_high : WRITE_HIGH_DEFAULT));
+    return !options ||
+           ((options->size == 0 || options->size == sizeof *options) &&
+            options->write_high <= UINT32_MAX &&
+            options->write_low <= (options->write_high ? options->write_high : WRITE_HIGH_DEFAULT));
 }
 
 /* One turn, on a worker; no other of this socket runs (D5). */
@@ -83,7 +84,7 @@ int wr_socket_make(weir_runtime *runtime, int fd, enum wr_socket_kind kind,
     socket->user = options->user;
     wr_close_init(socket);
     if (kind == WR_STREAM && !options->no_nodelay)
-        wr_sock_set_nodelay(fd);        /* not TCP: no matter */
+        wr_sock_set_nodelay(fd); /* not TCP: no matter */
     *ret_socket = socket;
     return 0;
 }
@@ -105,7 +106,8 @@ int wr_socket_open(weir_runtime *runtime, int fd, enum wr_socket_kind kind,
     return 0;
 }
 
-int weir_adopt(weir_runtime *runtime, int fd, const weir_socket_options *options, weir_socket **ret_socket)
+int weir_adopt(weir_runtime *runtime, int fd, const weir_socket_options *options,
+               weir_socket **ret_socket)
 {
     if (!runtime || fd < 0 || !ret_socket || !wr_socket_options_valid(options))
         return -EINVAL;
@@ -121,7 +123,8 @@ int weir_adopt(weir_runtime *runtime, int fd, const weir_socket_options *options
     int before = wr_sock_set_nonblocking(fd, true);
     if (before < 0)
         return before;
-    int r = wr_socket_open(runtime, fd, type == SOCK_STREAM ? WR_STREAM : WR_DATAGRAM, options, ret_socket);
+    int r = wr_socket_open(runtime, fd, type == SOCK_STREAM ? WR_STREAM : WR_DATAGRAM, options,
+                           ret_socket);
     if (r < 0 && before == 0)
         wr_sock_set_nonblocking(fd, false);
     return r;
@@ -150,7 +153,7 @@ int weir_datagram_open(weir_runtime *runtime, const char *text, const weir_socke
     return r;
 }
 
-/* ---- small questions ----------------------------------------------------------------------------- */
+/* ---- small questions ----------------------------------------------------------------- */
 
 void *weir_socket_user(const weir_socket *socket)
 {
@@ -171,11 +174,11 @@ weir_runtime *weir_socket_runtime(const weir_socket *socket)
 static int ask_name(weir_socket *socket, weir_address *ret_address,
                     int (*ask)(int, struct sockaddr_storage *, socklen_t *))
 {
-    weir_address address = { .length = sizeof address.storage };
+    weir_address address = {.length = sizeof address.storage};
 
     if (!socket || !ret_address)
         return -EINVAL;
-    wr_lock(&socket->in.lock);      /* the descriptor is not closed meanwhile */
+    wr_lock(&socket->in.lock); /* the descriptor is not closed meanwhile */
     int r = socket->source.fd < 0 ? -ECANCELED
                                   : ask(socket->source.fd, &address.storage, &address.length);
     wr_unlock(&socket->in.lock);

@@ -9,7 +9,7 @@
 #include "base/alloc.h"
 
 struct wr_view_origin {
-    struct wr_alloc *alloc;         /* for a copy that is kept */
+    struct wr_alloc *alloc; /* for a copy that is kept */
     bool datagram;
     weir_address from;
 };

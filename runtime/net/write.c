@@ -1,9 +1,10 @@
 /* write.c: weir_write: bytes that leave together.
  *
- * Bytes written inside a turn of the socket gather in the scratch of the thread (the cork) and leave in one
- * system call when the callback returns or announces a block. What the kernel does not take, and what
- * is written while something waits, goes into WRITE operations in the out line, where it keeps its
- * place among the others. `corked` (under out.lock) tells other threads that such bytes come first. */
+ * Bytes written inside a turn of the socket gather in the scratch of the thread (the cork) and
+ * leave in one system call when the callback returns or announces a block. What the kernel does not
+ * take, and what is written while something waits, goes into WRITE operations in the out line,
+ * where it keeps its place among the others. `corked` (under out.lock) tells other threads that
+ * such bytes come first. */
 #include <errno.h>
 #include <string.h>
 
@@ -16,7 +17,7 @@
 #define CHUNK_MIN 16384
 
 struct chunk {
-    weir_op op;                     /* WR_OP_WRITE */
+    weir_op op; /* WR_OP_WRITE */
     size_t capacity;
     unsigned char bytes[];
 };
@@ -110,9 +111,10 @@ void wr_write_notify(weir_socket *socket)
         on_drain(socket, context);
 }
 
-/* Under out.lock. Skips what has left; the rest of the pieces goes to the end of the line, or to its head.
- * 0 or -ENOMEM. */
-static int keep_rest(weir_socket *socket, const struct iovec *pieces, size_t count, size_t skip, bool first)
+/* Under out.lock. Skips what has left; the rest of the pieces goes to the end of the line, or to
+ * its head. 0 or -ENOMEM. */
+static int keep_rest(weir_socket *socket, const struct iovec *pieces, size_t count, size_t skip,
+                     bool first)
 {
     size_t length = 0;
     for (size_t i = 0; i < count; i++)
@@ -154,7 +156,8 @@ static size_t sum(const struct iovec *pieces, size_t count)
     return length;
 }
 
-/* Under out.lock, nothing waits before these: send now, keep the rest at the head of the line. 0 or -errno. */
+/* Under out.lock, nothing waits before these: send now, keep the rest at the head of the line. 0 or
+ * -errno. */
 static int send_now(weir_socket *socket, const struct iovec *pieces, size_t count)
 {
     size_t length = sum(pieces, count), sent = 0;
@@ -186,7 +189,7 @@ static int send_now(weir_socket *socket, const struct iovec *pieces, size_t coun
         return 0;
     int r = keep_rest(socket, pieces, count, sent, true);
     if (r < 0) {
-        wr_write_failed(socket, r);     /* half of it has left: the stream cannot go on */
+        wr_write_failed(socket, r); /* half of it has left: the stream cannot go on */
         return r;
     }
     wr_source_want(&socket->source, WR_OUT);
@@ -195,7 +198,7 @@ static int send_now(weir_socket *socket, const struct iovec *pieces, size_t coun
 
 void wr_cork_flush(weir_socket *socket, struct wr_scratch *scratch)
 {
-    struct iovec piece = { .iov_base = scratch->out, .iov_len = scratch->corked };
+    struct iovec piece = {.iov_base = scratch->out, .iov_len = scratch->corked};
 
     wr_lock(&socket->out.lock);
     socket->corked = false;
@@ -283,7 +286,7 @@ int weir_writev(weir_socket *socket, const struct iovec *pieces, size_t count)
 
 int weir_write(weir_socket *socket, const void *data, size_t length)
 {
-    struct iovec piece = { .iov_base = (void *)(uintptr_t)data, .iov_len = length };
+    struct iovec piece = {.iov_base = (void *)(uintptr_t)data, .iov_len = length};
     if (!data && length > 0)
         return -EINVAL;
     return weir_writev(socket, &piece, 1);

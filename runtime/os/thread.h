@@ -3,6 +3,7 @@
 #define WR_OS_THREAD_H
 
 #include <pthread.h>
+#include <sched.h>
 #include <stddef.h>
 
 /* The kernel keeps 15 characters. */
@@ -24,5 +25,12 @@ void wr_thread_join(struct wr_thread *thread);
 /* The kernel's id of the calling thread; costs no system call after the first time on a thread.
  * In a child after fork() a thread that had asked before still hears its parent's id. */
 int wr_thread_id(void);
+
+/* Gives the CPU to whoever waits for it: between two looks at what another thread is about to
+ * end. */
+static inline void wr_thread_yield(void)
+{
+    (void)sched_yield();
+}
 
 #endif
