@@ -157,7 +157,8 @@ def main():
     args = parser.parse_args()
     bench.end_by_signal()
     raise_limit(args.connections)
-    server = Server("server", shlex.split(args.server)) if args.server else bench.weir(args, "plaintext")
+    server = Server("server", shlex.split(args.server)) if args.server else bench.weir(
+        args, "plaintext", words=("--idle-timeout", str(int(60 + 4 * args.seconds))))
     if not server.available():
         say(f"missing: {server.argv[0]}")
         return bench.SKIP

@@ -52,11 +52,13 @@ def in_build(args, *path):
     return os.path.join(os.path.abspath(args.build), *path)
 
 
-def weir(args, name, sample="plaintext", **env):
-    """A sample program as a server. Settings are given as WEIR_<name>=value."""
-    return Server(name, [in_build(args, "samples", sample), "127.0.0.1:{port}"],
+def weir(args, name, sample="plaintext", words=(), **env):
+    """A sample program as a server. Settings are given as WEIR_<name>=value; that they are in force is seen in what
+    it logs at its start."""
+    return Server(name, [in_build(args, "samples", sample), "--listen", "127.0.0.1:{port}", "--quiet", *words],
                   kind="echo" if sample == "echo" else "http",
-                  env={f"WEIR_{key.upper()}": str(value) for key, value in env.items()})
+                  env={"WEIR_LOG": "info"} | {f"WEIR_{key.upper()}": str(value) for key, value in env.items()},
+                  says=tuple(f"{key}={value}" for key, value in env.items()))
 
 
 def floor(args, kind="http", name="floor"):

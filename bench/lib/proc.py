@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass, field
 
 TICKS = os.sysconf("SC_CLK_TCK")
+SCHEDSTAT = os.path.exists("/proc/self/schedstat")      # else ticks have to do
 
 
 @dataclass
@@ -52,11 +53,11 @@ def members(group):
 def _thread(pid, tid):
     schedstat = _read(f"/proc/{pid}/task/{tid}/schedstat").split()
     status = _read(f"/proc/{pid}/task/{tid}/status")
-    if not schedstat or not status:
+    if not status or (SCHEDSTAT and not schedstat):
         return None
     switches = sum(int(line.split()[1]) for line in status.splitlines()
                    if line.startswith((b"voluntary_ctxt", b"nonvoluntary_ctxt")))
-    return int(schedstat[0]), switches
+    return int(schedstat[0]) if schedstat else 0, switches
 
 
 def usage(group):
@@ -78,15 +79,16 @@ def usage(group):
 
 def spent(before, after):
     result = Spent()
-    inexact = {pid for pid, tid in before.threads if (pid, tid) not in after.threads}
-    result.ended = sum(1 for thread in before.threads if thread not in after.threads)
+    ended = [thread for thread in before.threads if thread not in after.threads]
+    inexact = {pid for pid, _ in ended} if SCHEDSTAT else set(after.ticks)
+    result.ended = len(ended)
     for (pid, tid), (cpu, switches) in after.threads.items():
         cpu_before, switches_before = before.threads.get((pid, tid), (0, 0))
         result.switches += switches - switches_before
         if pid not in inexact:
             result.cpu_us += (cpu - cpu_before) / 1e3
-    for pid in inexact:
-        result.cpu_us += (after.ticks.get(pid, 0) - before.ticks.get(pid, 0)) * 1e6 / TICKS
+    for pid in inexact & after.ticks.keys():        # not those that ended: what they had is lost
+        result.cpu_us += (after.ticks[pid] - before.ticks.get(pid, 0)) * 1e6 / TICKS
     return result
 
 

@@ -2,6 +2,7 @@
 import ctypes
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -29,6 +30,7 @@ class Server:
     kind: str = "http"                              # or "echo"
     env: dict = field(default_factory=dict)
     files: dict = field(default_factory=dict)       # name in {dir} -> text
+    says: tuple = ()                                # what it must have printed when it listens
 
     def available(self):
         return shutil.which(self.argv[0]) is not None
@@ -68,6 +70,7 @@ class Running:
         self.last_output = ""
         try:
             self._start(list(prefix))
+            self._check_output()
             check = check_http if server.kind == "http" else check_echo
             self.answer_bytes = check(self.port)
         except BaseException:
@@ -100,6 +103,11 @@ class Running:
                     return True
             time.sleep(0.02)
         return False
+
+    def _check_output(self):
+        for words in self.server.says:
+            if not re.search(rf"(?<!\S){re.escape(words)}(?!\S)", self.output(100000)):
+                raise ServerError(f"{self.server.name} was to run with {words} and does not say so:\n{self.output()}")
 
     @property
     def group(self):
