@@ -7,9 +7,9 @@
  *   push     | free  | free                       | free
  *   pop      | free  | one succeeds, others UNCERTAIN | free
  *
- * UNCERTAIN: another consumer is taking right now: the queue may hold more. Whoever sees it looks
- * again before sleeping. What the taker leaves stays in the shared list: a taker that then blocks for
- * ever takes nothing with it but its own item. */
+ * UNCERTAIN: another consumer is taking right now: the queue may hold more. Whoever sees it
+ * looks again before sleeping. What the taker leaves stays in the shared list: a taker that then
+ * blocks for ever takes nothing with it but its own item. */
 #ifndef WR_QUEUE_INJECT_H
 #define WR_QUEUE_INJECT_H
 
@@ -28,9 +28,19 @@ void wr_inject_destroy(struct wr_inject *inject);
 /* Uses work->next_. `work` must stay until it is popped. */
 void wr_inject_push(struct wr_inject *inject, weir_work *work);
 enum wr_take wr_inject_pop(struct wr_inject *inject, weir_work **ret_work);
-/* True when an item is or may be there (racy by nature; exact when nothing runs). */
+/* True when an item is or may be there. False: every item whose push happened before the call
+ * has been popped (so no item that the caller must know of is overlooked; exact when nothing
+ * runs). */
 int wr_inject_maybe(const struct wr_inject *inject);
-/* weir_work.posted_ of the oldest item, or WEIR_NEVER when it is empty; may be a little off while others take. */
+/* weir_work.posted_ of the oldest item, or WEIR_NEVER when it is empty; may be a little off
+ * while others take. */
 weir_time wr_inject_oldest(struct wr_inject *inject);
+
+#ifdef WEIR_FAULTS
+/* For tests: be the consumer that has the take lock and is held up, so that others are told
+ * UNCERTAIN. */
+void wr_inject_hold(struct wr_inject *inject);
+void wr_inject_let_go(struct wr_inject *inject);
+#endif
 
 #endif

@@ -1,0 +1,175 @@
+/* inject.c: the pool's work queue: a ck_stack that producers push on, and a list in the order of
+ * arrival that consumers pop from, one at a time, under a lock that is only ever tried.
+ *
+ *   push --> pushed (newest first) --[turned round by the holder]--> first (oldest first) --> pop
+ *
+ * Who holds `taking` owns `first` and the way from `pushed` to it. "Empty" is said by a holder
+ * alone, who saw the list empty and then the stack: at that second look nothing was in the
+ * queue. Whoever fails to take the lock says "uncertain".
+ *
+ * wr_inject_maybe() looks without the lock and promises one thing only: if it answers 0, then
+ * every item whose push happened before the call has been popped. It reads stack, lock, list,
+ * which is the way items go: an item that has left the stack is with a holder (the lock is seen
+ * held) or in the list (the lock's release is acquired, so the list is seen), or popped.
+ *
+ * A push is no full barrier on arm64. It need not be: who must not lose the item follows the
+ * push with an RMW of its own (`request` in work/pool.c), which orders it.
+ *
+ * The link is touched through Concurrency Kit's type only, here and nowhere else. This file is
+ * compiled without ThreadSanitizer and tells it of the order itself (base/tsan.h). */
+#include "queue/inject.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+
+#include <ck_pr.h>
+#include <ck_stack.h>
+
+#include "base/assert.h"
+#include "base/cpu_relax.h"
+#include "base/tsan.h"
+
+/* How often wr_inject_oldest() tries the lock before it repeats what it said last. */
+#define OLDEST_TRIES_MAX 64
+
+_Static_assert(offsetof(weir_work, next_) == 0, "the link is the item");
+_Static_assert(sizeof(ck_stack_entry_t) == sizeof(weir_work *), "the link is one pointer");
+
+struct wr_inject {
+    WR_ALIGN_LINE struct ck_stack pushed;
+    WR_ALIGN_LINE _Atomic uint32_t taking;      /* the take lock: 1 held */
+    _Atomic(ck_stack_entry_t *) first;          /* written by the holder; others peek */
+    _Atomic weir_time oldest;                   /* what wr_inject_oldest() said last */
+    struct wr_alloc *alloc;
+};
+
+static ck_stack_entry_t *entry_of(weir_work *work)
+{
+    return (ck_stack_entry_t *)(void *)work;
+}
+
+static weir_work *work_of(ck_stack_entry_t *entry)
+{
+    return (weir_work *)(void *)entry;
+}
+
+int wr_inject_create(struct wr_inject **ret_inject, struct wr_alloc *alloc)
+{
+    struct wr_inject *inject = wr_alloc_lines(alloc, sizeof *inject);
+    if (!inject)
+        return -ENOMEM;
+    ck_stack_init(&inject->pushed);
+    atomic_init(&inject->oldest, WEIR_NEVER);
+    inject->alloc = alloc;
+    *ret_inject = inject;
+    return 0;
+}
+
+void wr_inject_destroy(struct wr_inject *inject)
+{
+    if (inject)
+        wr_alloc_release_lines(inject->alloc, inject, sizeof *inject);
+}
+
+void wr_inject_push(struct wr_inject *inject, weir_work *work)
+{
+    WR_TSAN_RELEASE(work);
+    ck_stack_push_upmc(&inject->pushed, entry_of(work));
+}
+
+static bool try_take(struct wr_inject *inject)
+{
+    /* Looking first keeps the line shared among those who come too late. */
+    if (atomic_load_explicit(&inject->taking, memory_order_relaxed))
+        return false;
+    /* acquire: pairs with the release in give_back() */
+    if (atomic_exchange_explicit(&inject->taking, 1, memory_order_acquire))
+        return false;
+    /* Pairs with the load fence in wr_inject_maybe(): who sees the stack emptied must see the
+     * lock held. An acquire alone does not keep the stack's update behind the lock's own store
+     * on arm64. */
+    ck_pr_fence_store_atomic();
+    return true;
+}
+
+static void give_back(struct wr_inject *inject)
+{
+    /* release: pairs with the acquire in try_take() and in wr_inject_maybe() */
+    atomic_store_explicit(&inject->taking, 0, memory_order_release);
+}
+
+/* The holder: the oldest item, still in the queue; NULL: the queue is empty. */
+static ck_stack_entry_t *front(struct wr_inject *inject)
+{
+    ck_stack_entry_t *first = atomic_load_explicit(&inject->first, memory_order_relaxed);
+    if (first)
+        return first;
+    /* Looking before the exchange leaves the line with the producers while nothing is there. */
+    if (!ck_pr_load_ptr(&inject->pushed.head))
+        return NULL;
+    ck_stack_entry_t *entry = ck_stack_batch_pop_upmc(&inject->pushed);
+    while (entry) {
+        ck_stack_entry_t *next = entry->next;
+        entry->next = first;
+        first = entry;
+        entry = next;
+    }
+    atomic_store_explicit(&inject->first, first, memory_order_relaxed);
+    return first;
+}
+
+enum wr_take wr_inject_pop(struct wr_inject *inject, weir_work **ret_work)
+{
+    if (!try_take(inject))
+        return WR_TAKE_UNCERTAIN;
+    ck_stack_entry_t *entry = front(inject);
+    if (entry)
+        atomic_store_explicit(&inject->first, entry->next, memory_order_relaxed);
+    give_back(inject);
+    if (!entry)
+        return WR_TAKE_EMPTY;
+    WR_TSAN_ACQUIRE(entry);
+    *ret_work = work_of(entry);
+    return WR_TAKE_ITEM;
+}
+
+int wr_inject_maybe(const struct wr_inject *inject)
+{
+    if (ck_pr_load_ptr(&inject->pushed.head))
+        return 1;
+    /* Pairs with the store fence in try_take(). */
+    ck_pr_fence_load();
+    /* acquire: pairs with the release in give_back() */
+    if (atomic_load_explicit(&inject->taking, memory_order_acquire))
+        return 1;
+    return atomic_load_explicit(&inject->first, memory_order_relaxed) != NULL;
+}
+
+weir_time wr_inject_oldest(struct wr_inject *inject)
+{
+    for (unsigned i = 0; i < OLDEST_TRIES_MAX; i++) {
+        if (try_take(inject)) {
+            ck_stack_entry_t *entry = front(inject);
+            weir_time oldest = entry ? work_of(entry)->posted_ : WEIR_NEVER;
+            atomic_store_explicit(&inject->oldest, oldest, memory_order_relaxed);
+            give_back(inject);
+            return oldest;
+        }
+        wr_cpu_relax();
+    }
+    return atomic_load_explicit(&inject->oldest, memory_order_relaxed);
+}
+
+#ifdef WEIR_FAULTS
+void wr_inject_hold(struct wr_inject *inject)
+{
+    while (!try_take(inject))
+        wr_cpu_relax();
+}
+
+void wr_inject_let_go(struct wr_inject *inject)
+{
+    WR_ASSERT(atomic_load_explicit(&inject->taking, memory_order_relaxed));
+    give_back(inject);
+}
+#endif
