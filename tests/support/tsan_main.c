@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fnmatch.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <sys/wait.h>
@@ -69,10 +70,26 @@ void support_skip(const char *format, ...)
     _exit(EXIT_SKIPPED);
 }
 
+static void *do_nothing(void *context)
+{
+    return context;
+}
+
+/* ThreadSanitizer starts a thread of its own with the first one of ours. It starts it here, so that
+ * a test which counts threads before and after counts it both times. */
+static void start_sanitizer_thread(void)
+{
+    pthread_t thread;
+
+    if (pthread_create(&thread, NULL, do_nothing, NULL) == 0)
+        pthread_join(thread, NULL);
+}
+
 static void run_in_child(const struct support_test *test, const sigset_t *mask)
 {
     setpgid(0, 0);
     sigprocmask(SIG_SETMASK, mask, NULL);
+    start_sanitizer_thread();
     if (test->init)
         test->init();
     test->run();
