@@ -8,8 +8,9 @@
 
 #define WR_WHY_MAX 160
 
-/* Chooses by `wanted` (never DEFAULT). 0, with the table and one line of reason; -ENOSYS strict and not to
- * be had (ret_why is written in that case too). */
-int wr_backend_choose(enum weir_backend wanted, const struct wr_poll_ops **ret_ops, char ret_why[WR_WHY_MAX]);
+/* Chooses by `wanted` (never DEFAULT). 0, with the table and one line of reason; -ENOSYS strict and
+ * not to be had (ret_why is written in that case too). */
+int wr_backend_choose(enum weir_backend wanted, const struct wr_poll_ops **ret_ops,
+                      char ret_why[WR_WHY_MAX]);
 
 #endif

@@ -1,7 +1,9 @@
 /* poller.h: what a back end must do. One const table each; dispatch knows nothing else of them.
  *
- * Tokens are opaque to a back end. Events of one descriptor may be merged. After detach() a token may
- * still come out of the wait that is running or one more: dispatch tells stale ones by generation. */
+ * Tokens are opaque to a back end; one value is reserved for its own use. Events of one descriptor
+ * may be merged. After detach() a token may still come out of the wait that is running or one more:
+ * dispatch tells stale ones by generation. rearm() and detach() under a token whose descriptor was
+ * closed and whose number was attached anew under another token leave the newcomer alone. */
 #ifndef WR_POLL_POLLER_H
 #define WR_POLL_POLLER_H
 
@@ -13,6 +15,9 @@
 #include "base/alloc.h"
 
 struct wr_poller_backend;           /* one instance: what a poller waits in */
+
+/* Never given to attach(): a back end's own descriptors and disarmed watches go by it. */
+#define WR_POLL_TOKEN_NONE UINT64_MAX
 
 enum wr_poll_bits {
     WR_POLL_IN = 1,         /* readable, or the end of the stream, or an error */
@@ -36,16 +41,20 @@ struct wr_poll_ops {
     /* 0; -ENOSYS, -EPERM not to be had here; -EMFILE, -ENFILE, -ENOMEM. */
     int (*open)(struct wr_poller_backend **ret_backend, struct wr_alloc *alloc, unsigned batch_max);
     void (*close)(struct wr_poller_backend *backend);
-    /* Any thread. 0; -EBADF; -EPERM cannot be polled; -EEXIST; -ENOMEM, -ENOSPC. ONESHOT starts disarmed. */
-    int (*attach)(struct wr_poller_backend *backend, int fd, uint64_t token, enum wr_poll_mode mode);
-    /* Any thread; ONESHOT only. `bits` of IN|OUT; 0 disarms. 0; -ENOENT not attached (closed by its owner); -EBADF. */
+    /* Any thread. 0; -EBADF; -EPERM cannot be polled; -EEXIST; -ENOMEM, -ENOSPC. ONESHOT starts
+     * disarmed. */
+    int (*attach)(struct wr_poller_backend *backend, int fd, uint64_t token,
+                  enum wr_poll_mode mode);
+    /* Any thread; ONESHOT only. `bits` of IN|OUT; 0 disarms. 0; -ENOENT not attached (closed by its
+     * owner); -EBADF. */
     int (*rearm)(struct wr_poller_backend *backend, int fd, uint64_t token, uint32_t bits);
     /* Any thread, before the descriptor is closed. 0; -ENOENT, -EBADF it was gone. */
     int (*detach)(struct wr_poller_backend *backend, int fd, uint64_t token);
-    /* The owning thread. Sleeps until an event, the doorbell or the deadline (absolute; WEIR_NEVER; one
-     * that has passed: does not sleep). Returns the number of events (0: deadline, doorbell, EINTR) or
-     * -errno. The doorbell is not reported as an event. */
-    int (*wait)(struct wr_poller_backend *backend, struct wr_poll_event *ret_events, size_t max, weir_time deadline);
+    /* The owning thread. Sleeps until an event, the doorbell or the deadline (absolute; WEIR_NEVER;
+     * one that has passed: does not sleep). Returns the number of events (0: deadline, doorbell,
+     * EINTR) or -errno. The doorbell is not reported as an event. */
+    int (*wait)(struct wr_poller_backend *backend, struct wr_poll_event *ret_events, size_t max,
+                weir_time deadline);
     /* Any thread: the wait that runs, or the next one, returns soon. Never blocks, never fails. */
     void (*doorbell)(struct wr_poller_backend *backend);
 };
