@@ -274,11 +274,14 @@ CpuTest(a_missing_group_leaves_its_parents_quota)
 
 CpuTest(long_lines_are_passed_over_and_the_last_needs_no_newline)
 {
+    /* A line's tail that looks like a mount, at a multiple of any likely size of a buffer. */
     static char mounts[40000];
-    size_t at = (size_t)snprintf(mounts, sizeof mounts, "29 23 0:25 / /m rw - overlay o lower=");
-    memset(mounts + at, '/', 20000);
-    snprintf(mounts + at + 20000, sizeof mounts - at - 20000, "\n%.*s",
-             (int)strlen(V2_MOUNT) - 1, V2_MOUNT);
+    const size_t lead = 16384;
+    memset(mounts, '/', lead);
+    snprintf(mounts + lead, sizeof mounts - lead,
+             "30 23 0:26 / /tail rw - cgroup2 cgroup2 rw\n%.*s", (int)strlen(V2_MOUNT) - 1,
+             V2_MOUNT);
+    put("/tail/app/cpu.max", "10000 100000");
     put_where("0::/app", mounts);
     put("/sys/fs/cgroup/app/cpu.max", "50000 100000");
     expect_quota(0.5, 1);
