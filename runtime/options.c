@@ -76,9 +76,11 @@ static const struct choice backend_choice = { "backend", "WEIR_BACKEND", {
 static const struct choice dispatch_choice = { "dispatch", "WEIR_DISPATCH", {
     { "pump", WEIR_DISPATCH_PUMP, false }, { "per-event", WEIR_DISPATCH_PER_EVENT, false } } };
 
+static const struct choice poll_choice = { "poll", "WEIR_POLL", {
+    { "dedicated", WEIR_POLL_DEDICATED, false }, { "lease", WEIR_POLL_LEASE, false } } };
+
 /* Variables of which this build has one way only: asking for another must not be passed over. */
 static const struct choice fixed_choices[] = {
-    { NULL, "WEIR_POLL", { { "dedicated", 0, false }, { "lease", 1, true } } },
     { NULL, "WEIR_INLINE", { { "0", 0, false }, { "1", 1, true } } },
     { NULL, "WEIR_RECV", { { "readiness", 0, false }, { "completion", 1, true },
                            { "zerocopy", 2, true } } },
@@ -324,12 +326,14 @@ static int take_workers(const struct source *source, struct wr_options *out)
 
 static int take_all(const struct source *source, struct wr_options *out)
 {
-    unsigned backend = out->backend, dispatch = out->dispatch, ignored;
+    unsigned backend = out->backend, dispatch = out->dispatch, poll = out->poll, ignored;
     int r = take_name(source, out);
     if (r >= 0)
         r = take_word(source, &backend_choice, (unsigned)source->user.backend, &backend);
     if (r >= 0)
         r = take_word(source, &dispatch_choice, (unsigned)source->user.dispatch, &dispatch);
+    if (r >= 0)
+        r = take_word(source, &poll_choice, (unsigned)source->user.poll, &poll);
     for (size_t i = 0; r >= 0 && i < sizeof fixed_choices / sizeof *fixed_choices; i++)
         r = take_word(source, &fixed_choices[i], 0, &ignored);
     if (r >= 0)
@@ -342,6 +346,7 @@ static int take_all(const struct source *source, struct wr_options *out)
         r = take_hooks(source, out);
     out->backend = (enum weir_backend)backend;
     out->dispatch = (enum weir_dispatch)dispatch;
+    out->poll = (enum weir_poll)poll;
     return r < 0 ? r : 0;
 }
 
@@ -360,6 +365,7 @@ void wr_options_default(struct wr_options *ret, const struct wr_cpu *cpu, unsign
         .name = "weir",
         .backend = WEIR_BACKEND_AUTO,
         .dispatch = WEIR_DISPATCH_PUMP,
+        .poll = WEIR_POLL_DEDICATED,
         .pollers = clamp((cpu->usable + CPUS_PER_POLLER / 2) / CPUS_PER_POLLER, 1, POLLERS_MAX),
         .workers = workers,
         .workers_max = workers + WORKERS_SPARE,
@@ -381,10 +387,11 @@ static void say_effective(const struct wr_options *options, const struct wr_cpu 
     wr_log(&options->log, WEIR_LOG_INFO, "usable CPUs: %u (affinity %u, quota %s)", cpu->usable,
            cpu->affinity, quota);
     wr_log(&options->log, WEIR_LOG_INFO,
-           "settings: name=%s backend=%s dispatch=%s pollers=%u workers=%u workers_max=%u "
+           "settings: name=%s backend=%s dispatch=%s poll=%s pollers=%u workers=%u workers_max=%u "
            "blocking_max=%u batch=%u slice_us=%u spin_us=%u sources_max=%u stack_size=%zu log=%s",
            show(options->name).text, word_of(&backend_choice, options->backend),
-           word_of(&dispatch_choice, options->dispatch), options->pollers, options->workers,
+           word_of(&dispatch_choice, options->dispatch), word_of(&poll_choice, options->poll),
+           options->pollers, options->workers,
            options->workers_max, options->blocking_max, options->batch, options->slice_us,
            options->spin_us, options->sources_max, options->stack_size,
            word_of(&log_choice, options->log.level));

@@ -19,6 +19,7 @@ struct wr_options {
     char name[WR_OPTIONS_NAME_MAX + 1];
     enum weir_backend backend;          /* never WEIR_BACKEND_DEFAULT */
     enum weir_dispatch dispatch;        /* never WEIR_DISPATCH_DEFAULT */
+    enum weir_poll poll;                /* never WEIR_POLL_DEFAULT */
     unsigned pollers, workers, workers_max, blocking_max;
     unsigned batch, slice_us, spin_us, sources_max;
     size_t stack_size;

@@ -15,6 +15,7 @@
 
 #include "base/assert.h"
 #include "dispatch/dispatch.h"
+#include "dispatch/lease.h"
 #include "dispatch/user_timer.h"
 #include "net/net.h"
 #include "options.h"
@@ -47,6 +48,16 @@ static void worker_start(const char *name, void *context)
         runtime->thread_start(name, runtime->thread_context);
 }
 
+/* A worker of ours is about to block. */
+static void before_block(void *context)
+{
+    weir_runtime *runtime = context;
+
+    wr_net_block_hook();
+    if (runtime->lease)
+        wr_lease_blocking(runtime);
+}
+
 static int start_pool(weir_runtime *runtime, const struct wr_options *options)
 {
     struct wr_pool_options pool = {
@@ -61,13 +72,15 @@ static int start_pool(weir_runtime *runtime, const struct wr_options *options)
         .thread_start = worker_start,
         .thread_stop = worker_stop,
         .thread_context = runtime,
+        .idle = options->poll == WEIR_POLL_LEASE ? &wr_lease_idle : NULL,
+        .idle_context = runtime,
         .watch = wr_dispatch_watch,
         .watch_context = runtime,
     };
     int r = wr_pool_create(&runtime->pool, &pool);
 
     if (r == 0)
-        wr_pool_set_block_hook(runtime->pool, wr_net_block_hook);
+        wr_pool_set_block_hook(runtime->pool, before_block, runtime);
     return r;
 }
 
@@ -83,6 +96,7 @@ static int start(weir_runtime *runtime, const struct wr_options *options,
         .source_size = wr_net_source_size(),
         .stack_size = options->stack_size,
         .per_event = options->dispatch == WEIR_DISPATCH_PER_EVENT,
+        .lease = options->poll == WEIR_POLL_LEASE,
         .ops = ops,
     };
     int r = wr_dispatch_init(runtime, &dispatch);

@@ -26,6 +26,9 @@ enum weir_dispatch {
     WEIR_DISPATCH_PER_EVENT = 2
 };
 
+/** Who waits for events: threads of their own, or idle workers, with a guarantor behind them. */
+enum weir_poll { WEIR_POLL_DEFAULT = 0, WEIR_POLL_DEDICATED = 1, WEIR_POLL_LEASE = 2 };
+
 /** A memory source. Both functions must be set. `context` is handed to both. */
 typedef struct weir_allocator {
     void *(*allocate)(size_t size, void *context); /* as malloc(); NULL: out of memory */
@@ -45,6 +48,7 @@ typedef struct weir_options {
     bool ignore_env;             /* read no environment variable at all */
     enum weir_backend backend;   /* WEIR_BACKEND: auto, epoll, io_uring; default auto */
     enum weir_dispatch dispatch; /* WEIR_DISPATCH: pump, per-event; default pump */
+    enum weir_poll poll;         /* WEIR_POLL: dedicated, lease; default dedicated */
     unsigned pollers;            /* WEIR_POLLERS: 1..64; default one per 30 usable CPUs */
     unsigned workers;            /* WEIR_WORKERS: 1..1024; default the usable CPUs, as far
                                     as workers_max allows */

@@ -8,6 +8,7 @@
 
 #include "base/assert.h"
 #include "dispatch/hub.h"
+#include "dispatch/lease.h"
 #include "os/clock.h"
 #include "os/futex.h"
 
@@ -66,6 +67,7 @@ int wr_dispatch_init(weir_runtime *runtime, const struct wr_dispatch_options *op
 {
     runtime->batch = options->batch;
     runtime->per_event = options->per_event;
+    runtime->lease = options->lease;
     int r =
         wr_slots_init(&runtime->slots, &runtime->alloc, options->source_size, options->sources_max);
     if (r < 0)
@@ -85,7 +87,8 @@ int wr_dispatch_start(weir_runtime *runtime, const struct wr_dispatch_options *o
         struct wr_poller *poller = &runtime->pollers[i];
         char name[WR_THREAD_NAME_MAX];
         snprintf(name, sizeof name, "%.8s-p%u", options->name, i % 1000u);
-        int r = wr_thread_start(&poller->thread, name, options->stack_size, wr_poller_main, poller);
+        int r = wr_thread_start(&poller->thread, name, options->stack_size,
+                                runtime->lease ? wr_guard_main : wr_poller_main, poller);
         if (r < 0)
             return r;
         poller->running = true;
@@ -102,6 +105,8 @@ void wr_dispatch_stop(weir_runtime *runtime)
         /* release: pairs with the acquire load in wr_poller_main() */
         atomic_store_explicit(&poller->stop, 1, memory_order_release);
         wr_futex_wake(&poller->stop, 1);
+        if (runtime->lease)
+            wr_guard_wake(poller);
         wr_poller_doorbell(poller);
         wr_thread_join(&poller->thread);
         poller->running = false;
@@ -153,9 +158,13 @@ void wr_dispatch_watch(void *context)
     weir_runtime *runtime = context;
     struct wr_poller *poller = &runtime->pollers[0];
 
-    /* release: pairs with the exchange in watch_pool() */
+    /* release: pairs with the exchange in wr_harvest_watch() */
     atomic_store_explicit(&poller->tick_wanted, 1, memory_order_release);
-    wr_poller_doorbell(poller);
+    if (runtime->lease)
+        wr_guard_wake(poller);
+    if (!runtime->lease ||
+        atomic_load_explicit(&poller->lease, memory_order_relaxed) == WR_LEASE_GUARD)
+        wr_poller_doorbell(poller);
 }
 
 /* ---- hub.h: what timers need of us --------------------------------------------------- */

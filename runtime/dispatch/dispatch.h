@@ -38,9 +38,13 @@ struct wr_poller {
     bool running; /* the thread was started */
     bool ticking; /* the poller alone: it watches over the pool */
     weir_time next_tick;
+    bool timed;                                 /* who polls, alone: a deadline is armed */
     _Atomic uint32_t stop;
     _Atomic uint32_t tick_wanted; /* the pool asked to be watched */
-    /* counters: written by the poller alone, read by anybody */
+    /* the polling lease (lease.c) */
+    WR_ALIGN_LINE _Atomic uint32_t lease;
+    _Atomic uint32_t guard, polls, lease_wanted;
+    /* counters: written by who polls, read by anybody */
     WR_ALIGN_LINE _Atomic uint64_t waits;
     _Atomic uint64_t harvested, stale_drops, sync_wakes, pushes, timers_expired, poll_errors;
     /* written by many */
@@ -58,7 +62,7 @@ struct wr_dispatch_options {
     uint32_t sources_max;
     size_t source_size; /* of the largest thing built on a source */
     size_t stack_size;
-    bool per_event;
+    bool per_event, lease;
     const struct wr_poll_ops *ops;
 };
 
@@ -72,6 +76,7 @@ struct weir_runtime {
     unsigned poller_count;
     unsigned batch;
     bool per_event;
+    bool lease;                                 /* idle workers poll */
     pid_t pid;                 /* who made it: not the child of a fork */
     _Atomic uint32_t stopping; /* destroy has begun */
     _Atomic uint32_t draining;
@@ -114,7 +119,7 @@ void wr_poller_doorbell(struct wr_poller *poller);
 /* Arms or moves a deadline of something that lives at `poller`; rings when that is needed. */
 void wr_poller_deadline(struct wr_poller *poller, struct weir_deadline_ *deadline, weir_time when);
 
-/* poller_thread.c: the body of a poller's thread. */
+/* poller_thread.c: the body of a dedicated poller's thread. */
 void *wr_poller_main(void *poller);
 
 #endif

@@ -1,0 +1,91 @@
+/* harvest.c: what a poller does: wait, expire deadlines, deliver events, kick the pump once.
+ *
+ * D7: it runs no user code, takes only locks that are held for a few instructions, allocates
+ * nothing, comes back to waiting after at most `batch` events and WR_EXPIRE_MAX deadlines, and
+ * survives any errno. */
+#include "dispatch/harvest.h"
+
+#include <errno.h>
+
+#include "base/assert.h"
+#include "os/clock.h"
+#include "os/futex.h"
+
+/* After a wait call that failed: how long the poller stays away, so that an error that stays does
+ * not spin. */
+#define ERROR_PAUSE_NS 10000000
+
+static void pause_after_error(struct wr_poller *poller, int error)
+{
+    if (atomic_fetch_add_explicit(&poller->poll_errors, 1, memory_order_relaxed) == 0)
+        wr_log(&poller->runtime->log, WEIR_LOG_ERROR,
+               "poller %u: waiting for events failed (errno %d); it goes on", poller->index,
+               -error);
+    wr_futex_wait(&poller->stop, 0, wr_clock_now() + ERROR_PAUSE_NS);
+}
+
+int wr_harvest_wait(struct wr_poller *poller, weir_time until)
+{
+    weir_time next = wr_timers_sleep(&poller->timers);
+
+    poller->timed = next != WEIR_NEVER;
+    int count = poller->ops->wait(poller->backend, poller->events, poller->runtime->batch,
+                                  next < until ? next : until);
+    atomic_fetch_add_explicit(&poller->waits, 1, memory_order_relaxed);
+    return count;
+}
+
+void wr_harvest_deliver(struct wr_poller *poller, int count, struct wr_source **ret_kept)
+{
+    weir_runtime *runtime = poller->runtime;
+    unsigned pushed = 0;
+
+    if (count < 0)
+        pause_after_error(poller, count);
+    if (poller->timed) {
+        unsigned expired = wr_timers_expire(&poller->timers, wr_clock_now(), WR_EXPIRE_MAX);
+        atomic_fetch_add_explicit(&poller->timers_expired, expired, memory_order_relaxed);
+    }
+    for (int i = 0; i < count; i++) {
+        struct wr_source *source;
+        const struct wr_poll_event *event = &poller->events[i];
+        if (!wr_source_event(poller, event->token, event->bits, &source))
+            continue;
+        if (ret_kept && !*ret_kept) {
+            *ret_kept = source;
+        } else if (runtime->per_event) {
+            wr_pool_post_own(runtime->pool, &source->work);
+        } else {
+            bool room = wr_ready_push(poller->ready, source);
+            WR_ASSERT(room);
+            (void)room;
+            pushed++;
+        }
+    }
+    if (count > 0)
+        atomic_fetch_add_explicit(&poller->harvested, (unsigned)count, memory_order_relaxed);
+    if (pushed > 0) {
+        atomic_fetch_add_explicit(&poller->pushes, pushed, memory_order_relaxed);
+        wr_pump_kick(&poller->pump);
+    }
+}
+
+weir_time wr_harvest_watch(struct wr_poller *poller)
+{
+    /* acq_rel: pairs with the release in wr_dispatch_watch(); taken before the tick, so that a
+     * request that comes while the pool says "nothing waits" is found next time */
+    if (atomic_load_explicit(&poller->tick_wanted, memory_order_relaxed) &&
+        atomic_exchange_explicit(&poller->tick_wanted, 0, memory_order_acq_rel)) {
+        if (!poller->ticking)
+            poller->next_tick = wr_clock_now() + WR_POOL_TICK_NS;
+        poller->ticking = true;
+    }
+    if (!poller->ticking)
+        return WEIR_NEVER;
+    weir_time now = wr_clock_now();
+    if (now >= poller->next_tick) {
+        poller->next_tick = now + WR_POOL_TICK_NS;
+        poller->ticking = wr_pool_tick(poller->runtime->pool, now);
+    }
+    return poller->ticking ? poller->next_tick : WEIR_NEVER;
+}
