@@ -8,6 +8,7 @@
  * depends on how the bytes were split. */
 #include "http_request.h"
 
+#include <endian.h>
 #include <string.h>
 
 enum { TOKEN = 1, TARGET = 2, REG_NAME = 4 };
@@ -57,10 +58,10 @@ static bool is_content(unsigned char c)
     return (c >= 0x20 && c != 0x7f) || c == '\t';
 }
 
-/* The first byte that is neither field content nor a space: the CR of the line's end, or an
- * offence. Eight bytes at a time: subtracting borrows into the top bit of bytes below 0x20, and
- * of bytes that were 0x7f before the exclusive or. False alarms (a tab) are sorted out byte by
- * byte. */
+/* The first byte that is no field content: the CR of the line's end, or an offence. Eight bytes
+ * at a time: subtracting borrows into the top bit of bytes below 0x20, and of bytes that were
+ * 0x7f before the exclusive or. A borrow may spoil bytes behind the first hit, hence only the
+ * first one is believed. */
 static const unsigned char *skip_content(const unsigned char *p, const unsigned char *end)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101);
@@ -68,17 +69,17 @@ static const unsigned char *skip_content(const unsigned char *p, const unsigned 
     while (end - p >= 8) {
         uint64_t word;
         memcpy(&word, p, sizeof word);
+        word = le64toh(word);
         uint64_t del = word ^ (ones * 0x7f);
-        uint64_t hit = ((word - ones * 0x20) & ~word) | ((del - ones) & ~del);
-        if (hit & tops) {
-            const unsigned char *stop = p + 8;
-            while (p < stop && is_content(*p))
-                p++;
-            if (p < stop)
-                return p;
-        } else {
+        uint64_t hit = (((word - ones * 0x20) & ~word) | ((del - ones) & ~del)) & tops;
+        if (!hit) {
             p += 8;
+            continue;
         }
+        p += __builtin_ctzll(hit) / 8;
+        if (*p != '\t')
+            return p;
+        p++;
     }
     while (p < end && is_content(*p))
         p++;

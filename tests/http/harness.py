@@ -11,7 +11,6 @@ import resource
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 
@@ -141,6 +140,15 @@ def wait_until(condition, within, what):
     while not condition():
         check(time.monotonic() < end, what)
         time.sleep(0.02)
+
+
+def context_switches(pid):
+    """Of the main thread and the library's: a sanitizer has one that does not sleep."""
+    total = 0
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        if task.name == str(pid) or (task / "comm").read_text().startswith("weir"):
+            total += sum(map(int, re.findall(r"ctxt_switches:\s+(\d+)", (task / "status").read_text())))
+    return total
 
 
 # ---- running tests -------------------------------------------------------------------------------

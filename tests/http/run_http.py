@@ -8,7 +8,6 @@ import email.utils
 import http.client
 import os
 import pathlib
-import re
 import shutil
 import signal
 import socket
@@ -20,8 +19,8 @@ import threading
 import time
 
 import harness
-from harness import (DATE, GET, HALF, HOST, JSON, PLAIN, Server, check, read_response, read_to_end, split, test,
-                     wait_until)
+from harness import (DATE, GET, HALF, HOST, JSON, PLAIN, Server, check, context_switches, read_response, read_to_end,
+                     split, test, wait_until)
 
 # ---- what is asked and answered ------------------------------------------------------------------
 
@@ -285,10 +284,12 @@ def expect_100_continue():
                 check(sock.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n", "100, and nothing else yet")
                 sock.sendall(b"hello")
                 check(read_response(sock)[2] == PLAIN, "the answer after the body")
-            sock.sendall(want + b"hello")
-            check(read_response(sock)[2] == PLAIN, "no 100 when the body is there")
-            sock.sendall(want.replace(b"5", b"0"))
-            check(read_response(sock)[2] == PLAIN, "no 100 without a body")
+            for request in (want + b"hello", want.replace(b" 5", b" 0")):
+                sock.sendall(request)       # http.client would pass over a 100
+                data = b""
+                while not data.endswith(PLAIN):
+                    data += sock.recv(1000)
+                check([one[0] for one in split(data)] == [200], f"no 100 is owed: {data}")
         check([one[0] for one in split(server.ask(want.replace(b" 5", b" 1001")))] == [413], "413 and no 100")
         found = split(server.ask(want.replace(b"GET", b"POST")))
         check([one[0] for one in found] == [405] and b"Connection: close" in found[0][1], "405 and no 100")
@@ -428,11 +429,11 @@ def peer_that_does_not_read_costs_bounded_memory_and_is_given_up():
 
 @test
 def peer_that_reads_late_gets_every_response_in_order():
-    count = 100_000 if harness.FULL else 20_000
+    count = 200_000 if harness.FULL else 60_000
     paths = (b"/plaintext", b"/json", b"/none")
     stream = b"".join(b"GET " + paths[i % 3] + b" HTTP/1.1\r\n" + HOST + b"\r\n" for i in range(count))
     with Server() as server, socket.socket() as sock:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 256 * 1024)
         sock.settimeout(30)
         sock.connect(("127.0.0.1", server.port))
         sender = threading.Thread(target=sock.sendall, args=(stream,))
@@ -510,13 +511,6 @@ def idle_server_uses_no_cpu():
         time.sleep(2)
         check(server.cpu() - cpu <= 0.01, f"{server.cpu() - cpu} s in 2 s")
         check(context_switches(server.pid) - switches <= 4, f"woke {context_switches(server.pid) - switches} times")
-
-
-def context_switches(pid):
-    total = 0
-    for status in pathlib.Path(f"/proc/{pid}/task").glob("*/status"):
-        total += sum(map(int, re.findall(r"ctxt_switches:\s+(\d+)", status.read_text())))
-    return total
 
 
 # ---- the end -------------------------------------------------------------------------------------
