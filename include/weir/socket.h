@@ -87,8 +87,11 @@ typedef void weir_accept_fn(weir_listener *listener, weir_socket *socket, void *
  */
 typedef void weir_read_fn(weir_socket *socket, const weir_view *view, int status, void *context);
 
-/** What was written is below the low mark again: called once for each refused write or crossing. */
-typedef void weir_drain_fn(weir_socket *socket, void *context);
+/**
+ * What was written is below the low mark again, after it was above the high one: once a crossing.
+ * @param status  0, or a negative errno: the stream broke and what was written is lost.
+ */
+typedef void weir_drain_fn(weir_socket *socket, int status, void *context);
 
 /** Nothing of the socket (or listener) will be touched or called any more; its pointer is dead. */
 typedef void weir_closed_fn(void *context);
@@ -115,7 +118,7 @@ struct weir_op {
     uint16_t kind_;
     uint16_t flags_;
     int32_t fd_;
-    uint32_t shard_;
+    uint32_t expired_;
 };
 
 /* ---- listeners ----------------------------------------------------------------------- */
@@ -231,8 +234,9 @@ WEIR_API int weir_read_start(weir_socket *socket, weir_read_fn *on_read, void *c
 WEIR_API int weir_read_stop(weir_socket *socket);
 
 /**
- * Call on_read with -ETIMEDOUT when this time passes, whatever is read until then; once. Set anew
- * at will (to later: no system call); WEIR_NEVER takes it back.
+ * Call on_read (of the last weir_read_start()) with -ETIMEDOUT when this time passes, whatever is
+ * read until then, also while reading is paused; once. Set anew at will (to later: no system call);
+ * WEIR_NEVER takes it back.
  * @return 0; -ECANCELED; -EINVAL.   Threads: any, also callbacks.   Blocks: no.
  */
 WEIR_API int weir_read_deadline(weir_socket *socket, weir_time deadline);
@@ -358,8 +362,9 @@ WEIR_API int weir_close_wait(weir_socket *socket);
 
 /**
  * Close at once with RST: what is written and not sent is dropped. Legal after weir_close(), which
- * it cuts short. @return 0; -EALREADY it is being reset; -EINVAL.   Threads: any, also callbacks.
- * Blocks: no.
+ * it cuts short. There is no callback of its own: without a weir_close() before, the pointer is
+ * dead from here on for whoever does not know of the end otherwise.
+ * @return 0; -EALREADY it is being reset; -EINVAL.   Threads: any, also callbacks.   Blocks: no.
  */
 WEIR_API int weir_reset(weir_socket *socket);
 

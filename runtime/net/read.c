@@ -110,14 +110,16 @@ static void finish(weir_socket *socket, ssize_t result, struct wr_view_origin *o
 
 void wr_read_timeout(weir_socket *socket)
 {
-    weir_read_fn *on_read;
-    void *context;
     struct wr_view_origin origin = {.alloc = wr_socket_alloc(socket)};
 
     /* Armed again since it passed: then it is not due any more. */
     if (wr_timers_armed(&socket->source.poller->timers, &socket->deadline))
         return;
-    if (reader(socket, &on_read, &context))
+    wr_lock(&socket->in.lock);
+    weir_read_fn *on_read = socket->closing ? NULL : socket->on_read; /* also while paused */
+    void *context = socket->in_context;
+    wr_unlock(&socket->in.lock);
+    if (on_read)
         deliver(socket, "", 0, -ETIMEDOUT, &origin, on_read, context);
 }
 

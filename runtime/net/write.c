@@ -86,6 +86,9 @@ void wr_write_failed(weir_socket *socket, int error)
 {
     socket->write_error = error;
     wr_write_drop(socket);
+    /* A writer that waits to be told hears of it; a reader hears by itself. */
+    socket->drained = true;
+    wr_source_schedule(&socket->source, WR_CTL);
     if (socket->out.head)
         wr_line_settle(socket, &socket->out);
 }
@@ -105,10 +108,11 @@ void wr_write_notify(weir_socket *socket)
     wr_lock(&socket->out.lock);
     weir_drain_fn *on_drain = socket->drained && !socket->closing ? socket->on_drain : NULL;
     void *context = socket->drain_context;
+    int status = socket->write_error;
     socket->drained = false;
     wr_unlock(&socket->out.lock);
     if (on_drain)
-        on_drain(socket, context);
+        on_drain(socket, status, context);
 }
 
 /* Under out.lock. Skips what has left; the rest of the pieces goes to the end of the line, or to
