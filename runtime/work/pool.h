@@ -16,6 +16,16 @@
 
 struct wr_pool;
 
+/* What an idle worker may do instead of sleeping: wait for events itself (the polling lease). */
+struct wr_pool_idle {
+    int (*take)(void *context);             /* >= 0: a lease, to be finished; -1: park */
+    int (*wait)(void *context, int lease);  /* sleeps; the worker counts as parked meanwhile */
+    /* Gives the lease back; what is returned (NULL: nothing) is then run as an item. */
+    void *(*finish)(void *context, int lease, int count);
+    void (*run)(void *context, void *item);
+    void (*wake)(void *context, int lease); /* any thread: ends a wait; never blocks */
+};
+
 struct wr_pool_options {
     const char *name;               /* thread name prefix */
     unsigned workers, workers_max, blocking_max;
@@ -26,11 +36,16 @@ struct wr_pool_options {
     void (*thread_start)(const char *name, void *context);
     void (*thread_stop)(const char *name, void *context);
     void *thread_context;
-    /* Called (any thread, must not block) when work was posted and no worker is parked, at most once until
-     * wr_pool_tick() has answered false: the caller then calls wr_pool_tick() every WR_POOL_TICK_NS. */
+    /* Called (any thread, must not block) when work was posted and no worker is parked, at most
+     * once until wr_pool_tick() has answered false: the caller then calls wr_pool_tick() every
+     * WR_POOL_TICK_NS. */
+    /* It may come again while wr_pool_tick() is on its way to answer false: whoever keeps a note
+     * of it takes the note down before the tick, not after. */
     void (*watch)(void *context);
     void *watch_context;
-    weir_time idle_ns;              /* surplus workers and blocking threads leave after this; 0: default 10 s */
+    const struct wr_pool_idle *idle;    /* NULL: idle workers park */
+    void *idle_context;
+    weir_time idle_ns;              /* surplus workers, blocking threads leave after it; 0: 10 s */
 };
 
 /* How often a busy pool is looked at by the detector of unannounced blocks. */
@@ -39,14 +54,17 @@ struct wr_pool_options {
 struct wr_pool_stats {
     uint64_t posts, items_run, wakes, parks, compensations;
     uint64_t workers, blocked, parked, blocking_threads, blocking_queued;
-    weir_time oldest_posted;        /* WEIR_NEVER: nothing is queued */
+    weir_time oldest_posted;        /* of both lanes; WEIR_NEVER: nothing is queued */
 };
 
 /* 0; -ENOMEM; -EAGAIN not one worker (fewer than asked for: a warning and success). */
 int wr_pool_create(struct wr_pool **ret_pool, const struct wr_pool_options *options);
 /* Refuse public posts from now on (-ESHUTDOWN). */
 void wr_pool_refuse(struct wr_pool *pool);
-/* Runs what is queued in both lanes, joins all threads, frees. NULL is fine. Never from a worker. */
+/* Runs what is queued in both lanes, also what running items post to the I/O lane, joins all
+ * threads, frees. A callback that blocks for ever makes it wait for ever. NULL is fine. Never
+ * from a worker; no thread that is not a worker may post, tick or read the counters any more:
+ * this ticks by itself. */
 void wr_pool_destroy(struct wr_pool *pool);
 
 /* weir_post and weir_post_blocking: see weir/work.h for the results. */
@@ -58,11 +76,17 @@ void wr_pool_post_own(struct wr_pool *pool, weir_work *work);
 /* The calling thread: is it a worker (either lane) of this pool / an I/O worker of any pool? */
 bool wr_pool_is_worker(const struct wr_pool *pool);
 bool wr_pool_on_io_worker(void);
-/* See weir/work.h. `before` (may be NULL) set with wr_pool_set_block_hook() runs first on each begin. */
+/* See weir/work.h. The block hook runs first on each begin, nested ones too. */
 void wr_pool_blocking_begin(void);
 void wr_pool_blocking_end(void);
-/* A function called on an I/O worker when it announces a block (net flushes what the callback wrote). */
-void wr_pool_set_block_hook(struct wr_pool *pool, void (*hook)(void));
+/* A function called on an I/O worker when it announces a block (net flushes what the callback
+ * wrote). NULL: none. Set before the first item is posted. */
+void wr_pool_set_block_hook(struct wr_pool *pool, void (*hook)(void *context), void *context);
+/* Wakes one worker that sleeps in the pool (not one that waits under a lease). False: there is
+ * none. */
+bool wr_pool_wake(struct wr_pool *pool);
+/* Says at warn level, at most once a second, which workers are in an item right now. */
+void wr_pool_name_stuck(struct wr_pool *pool);
 
 /* The detector: compensates when items are waiting and none was started since the tick before.
  * True: keep ticking; false: nothing waits, watch() will be called again. One thread at a time. */

@@ -15,9 +15,9 @@ struct wr_pump;
 /* What a pump needs of the world; tests give their own. */
 struct wr_pump_ops {
     bool (*pop)(struct wr_pump *pump, void **ret_item);        /* many threads */
-    bool (*more)(struct wr_pump *pump);                        /* may something be there? */
+    bool (*more)(struct wr_pump *pump);     /* false: all pushed before the call has been popped */
     void (*handle)(struct wr_pump *pump, void *item);          /* may block for ever */
-    void (*post)(struct wr_pump *pump, weir_work *work);       /* hand a copy to the pool; cannot fail */
+    void (*post)(struct wr_pump *pump, weir_work *work);       /* a copy to the pool; cannot fail */
     weir_time (*now)(void);
 };
 
@@ -30,7 +30,8 @@ struct wr_pump {
     _Atomic uint64_t kicks, slices_expired; /* counters, relaxed */
 };
 
-void wr_pump_init(struct wr_pump *pump, const struct wr_pump_ops *ops, weir_time slice_ns, void *context);
+void wr_pump_init(struct wr_pump *pump, const struct wr_pump_ops *ops, weir_time slice_ns,
+                  void *context);
 /* After a push, once a batch. Any thread. */
 void wr_pump_kick(struct wr_pump *pump);
 

@@ -1,0 +1,367 @@
+/* pool.c: the worker pool: posting, the request for a worker, the tick, start and end.
+ *
+ * THE PROTOCOL OF SLEEPING AND WAKING (I/O lane)
+ *
+ * request   1: at least one thread is bound to look at the queue later than the moment this was
+ *           set, or nobody was parked then. 0 promises nothing. Moved by exchange only.
+ * idle      the parked workers, the latest first, under the lane's lock. word      of each
+ * worker: RUNNING; PARKED or RETIME while in `idle`; WOKEN from being taken out. watching  1:
+ * watch() was called and no tick has answered false since. Moved by exchange only.
+ *
+ *   post     poster     push; request <- 1; it was 0: take one worker out of `idle` and wake it;
+ *                       nobody is there: watching <- 1, and watch() if that was 0
+ *   clear    worker     request <- 0, and afterwards a look at the queue. Done after each wake,
+ *                       after each spin that found something, and between publishing and sleeping
+ *   take     worker     pop; more may be there and request is 0: as a post without the push, and
+ *                       that BEFORE the callback; then the callback, which may block for ever
+ *   spin     worker     request <- 1 (it binds itself), look for a while; then clear, or park
+ *   park     worker     publish in `idle`; clear; pop; something: leave `idle` (taken out by
+ *                       somebody meanwhile: clear once more); nothing: sleep while PARKED
+ *   tick     one thread something queued: compare progress, compensate. Nothing: watching <- 0,
+ *                       request <- 0, look again; something: watching <- 1, post without the push
+ *
+ * Why no post is lost. All exchanges of `request` are acq_rel and make one modification order;
+ * each sees what happened before those in front of it. Let P be the exchange of a post.
+ *
+ * 1. P found 1. Let Q be the last exchange before P that turned 0 into 1; between Q and P nobody
+ *    cleared. (a) Q's thread spins: it will clear, after P, and look: it sees the item. (b) Q's
+ *    thread took a worker out of `idle`: that worker clears after its wake, hence after Q, hence
+ *    after P, and looks. (c) Q found nobody in `idle`: every worker that sleeps from then on
+ *    publishes later (the lock orders it), clears later than Q, hence after P, and looks. All
+ *    others are in callbacks, and Q has set `watching`: the tick looks.
+ * 2. P found 0. Its thread looks into `idle` under the lock. A worker W that publishes after
+ * that
+ *    look sees the item in the look that follows (the lock orders push before look). One that had
+ *    published is found and woken, unless somebody else has taken it out: then it clears after its
+ *    wake; if that clear comes before P it will publish again before it sleeps: the case before.
+ * 3. The look of the one who is bound may take an older item and leave ours: "take" then sees
+ * more
+ *    (wr_inject_maybe() overlooks nothing that happened before), and request is 0 or was set after
+ *    the clear by somebody to whom 1 and 2 apply. So coverage is handed on before a callback runs:
+ *    a worker inside a callback never counts.
+ * 4. A look ends in item, empty (linearized) or uncertain. Uncertain is looked at again, never
+ *    slept on: wr_worker_take() answers only the first two.
+ * 5. The tick's clear is as good as a worker's, since a look follows. Without it `request` could
+ *    stay 1 from a time when all were in callbacks, `watching` be 0, and the next post would call
+ *    neither a worker nor watch(). `watching` is cleared first: a post that finds 0 in `request`
+ *    after the tick's clear sees `watching` 0 too, and calls watch() again.
+ *
+ * At most one wake is outstanding: a second needs `request` 0 again, which the first one woken
+ * makes it (a burst wakes a chain and not a crowd); the tick alone goes beyond that.
+ *
+ * Numbers, under the lane's lock: unblocked = threads - blocked. Fewer than `target`: a block
+ * that is announced starts a thread at once, as long as threads < threads_max. No item begun
+ * from one tick to the next while some wait: one worker more. More than `target` and parked: as
+ * many of them as are too many, those parked longest, sleep with a deadline and leave at it. All
+ * others sleep without one, so that an idle pool makes no system call.
+ *
+ * A lease (options.idle): a worker that parks may take one, and then waits for events in the
+ * place of sleeping. It is published at the end of `idle`, so that sleepers are woken before it,
+ * and woken by the lease's own wake(). To the protocol its wait is a sleep: when it ends, by a
+ * wake or by an event, the worker leaves `idle`, clears if it was taken out, gives the lease
+ * back, and asks for the next worker before it runs the event that it kept. It never has a time
+ * to leave at.
+ *
+ * End: the blocking lane first (its jobs may post to the I/O lane), then the I/O lane: a worker
+ * that finds the queue empty leaves. Only workers in callbacks can still post then, and each
+ * looks at the queue after its callback. The thread that destroys ticks meanwhile, so that items
+ * that wait for each other end here as they do elsewhere. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "os/clock.h"
+#include "os/futex.h"
+#include "work/pool_private.h"
+
+#define IDLE_DEFAULT_NS 10000000000
+/* How often stuck workers are named at most. */
+#define STUCK_SAID_NS 1000000000
+
+#ifdef WEIR_FAULTS
+void (*wr_pool_seam_hook)(enum wr_pool_seam seam);
+#endif
+
+/* ---- start and end ------------------------------------------------------------------------- */
+
+static int lane_init(struct wr_pool *pool, struct wr_lane *lane, char letter, unsigned threads_max)
+{
+    lane->letter = letter;
+    lane->threads_max = threads_max;
+    wr_list_init(&lane->idle);
+    wr_list_init(&lane->gone);
+    lane->slots = wr_alloc_zero(pool->options.alloc, threads_max * sizeof(struct wr_worker *));
+    return lane->slots ? 0 : -ENOMEM;
+}
+
+static void pool_free(struct wr_pool *pool)
+{
+    struct wr_alloc *alloc = pool->options.alloc;
+    wr_alloc_release(alloc, pool->io.slots, pool->io.threads_max * sizeof(struct wr_worker *));
+    wr_alloc_release(alloc, pool->blocking.slots,
+                     pool->blocking.threads_max * sizeof(struct wr_worker *));
+    wr_inject_destroy(pool->inject);
+    wr_alloc_release_lines(alloc, pool, sizeof *pool);
+}
+
+static int start_workers(struct wr_pool *pool)
+{
+    unsigned wanted = pool->io.target;
+    for (unsigned i = 0; i < wanted; i++) {
+        wr_lock(&pool->io.lock);
+        wr_worker_count(&pool->io);
+        wr_unlock(&pool->io.lock);
+        int r = wr_worker_start(pool, &pool->io);
+        if (r < 0 && i == 0)
+            return r;
+        if (r < 0) {
+            wr_log(pool->options.log, WEIR_LOG_WARN, "%u of %u workers could be started (errno %d)",
+                   i, wanted, -r);
+            return 0;
+        }
+    }
+    return 0;
+}
+
+int wr_pool_create(struct wr_pool **ret_pool, const struct wr_pool_options *options)
+{
+    WR_ASSERT(options->workers > 0 && options->workers <= options->workers_max);
+    struct wr_pool *pool = wr_alloc_lines(options->alloc, sizeof *pool);
+    if (!pool)
+        return -ENOMEM;
+    pool->options = *options;
+    if (pool->options.idle_ns <= 0)
+        pool->options.idle_ns = IDLE_DEFAULT_NS;
+    if (options->name)
+        memcpy(pool->name, options->name, strnlen(options->name, WR_POOL_NAME_MAX));
+    pool->io.target = options->workers;
+
+    int r = lane_init(pool, &pool->io, 'w', options->workers_max);
+    if (r == 0)
+        r = lane_init(pool, &pool->blocking, 'b', options->blocking_max);
+    if (r == 0)
+        r = wr_inject_create(&pool->inject, options->alloc);
+    if (r == 0)
+        r = start_workers(pool);
+    if (r < 0) {
+        pool_free(pool);
+        return r;
+    }
+    *ret_pool = pool;
+    return 0;
+}
+
+void wr_pool_refuse(struct wr_pool *pool)
+{
+    atomic_store_explicit(&pool->refusing, 1, memory_order_relaxed);
+}
+
+static void end_lane(struct wr_pool *pool, struct wr_lane *lane)
+{
+    wr_lock(&lane->lock);
+    lane->stopping = true;
+    wr_park_wake_all(pool, lane);
+    wr_unlock(&lane->lock);
+    wr_worker_join_all(pool, lane);
+    WR_ASSERT(lane->threads == 0 && wr_list_empty(&lane->idle) && wr_list_empty(&lane->gone));
+}
+
+void wr_pool_destroy(struct wr_pool *pool)
+{
+    if (!pool)
+        return;
+    WR_ASSERT(!wr_pool_is_worker(pool));
+    wr_pool_refuse(pool);
+    end_lane(pool, &pool->blocking);
+    end_lane(pool, &pool->io);
+    WR_ASSERT(!wr_inject_maybe(pool->inject) && !pool->blocking.first);
+    pool_free(pool);
+}
+
+void wr_pool_set_block_hook(struct wr_pool *pool, void (*hook)(void *), void *context)
+{
+    pool->block_context = context;
+    atomic_store_explicit(&pool->block_hook, hook, memory_order_relaxed);
+}
+
+/* ---- posting ------------------------------------------------------------------------------- */
+
+void weir_work_init(weir_work *work, weir_work_fn *run, void *context)
+{
+    *work = (weir_work) { .run_ = run, .context_ = context };
+}
+
+void wr_pool_count_post(struct wr_pool *pool)
+{
+    struct wr_worker *worker = wr_worker_current();
+    if (worker && worker->pool == pool)
+        wr_count(&worker->posts);
+    else
+        atomic_fetch_add_explicit(&pool->posts, 1, memory_order_relaxed);
+}
+
+void wr_pool_request(struct wr_pool *pool)
+{
+    /* acq_rel: pairs with the exchange to 0 in wr_park() and its like: one order of all of them */
+    if (atomic_exchange_explicit(&pool->request, 1, memory_order_acq_rel) != 0)
+        return;
+    if (wr_park_wake(pool))
+        return;
+    /* acq_rel: pairs with the exchange to 0 in disarm(): who finds 0 calls watch() */
+    if (atomic_exchange_explicit(&pool->watching, 1, memory_order_acq_rel) == 0 &&
+        pool->options.watch)
+        pool->options.watch(pool->options.watch_context);
+}
+
+void wr_pool_request_more(struct wr_pool *pool)
+{
+    if (wr_inject_maybe(pool->inject) &&
+        atomic_load_explicit(&pool->request, memory_order_relaxed) == 0)
+        wr_pool_request(pool);
+}
+
+static void post(struct wr_pool *pool, weir_work *work)
+{
+    /* Read here and not at the tick: a stale time would make an item that has just come look
+     * old. */
+    work->posted_ = wr_clock_now();
+    wr_pool_count_post(pool);
+    /* From the push on the item may have run and be gone. */
+    wr_inject_push(pool->inject, work);
+    wr_pool_request(pool);
+}
+
+int wr_pool_post(struct wr_pool *pool, weir_work *work)
+{
+    if (!pool || !work || !work->run_)
+        return -EINVAL;
+    if (atomic_load_explicit(&pool->refusing, memory_order_relaxed))
+        return -ESHUTDOWN;
+    if (!wr_work_claim(work))
+        return -EALREADY;
+    post(pool, work);
+    return 0;
+}
+
+void wr_pool_post_own(struct wr_pool *pool, weir_work *work)
+{
+    WR_ASSERT(work->run_);
+    post(pool, work);
+}
+
+/* ---- the tick ------------------------------------------------------------------------------ */
+
+/* True: something has come meanwhile. See 5 above for the order. */
+static bool disarm(struct wr_pool *pool)
+{
+    pool->tick_armed = false;
+    /* acq_rel: pairs with the exchange to 1 in wr_pool_request() */
+    atomic_exchange_explicit(&pool->watching, 0, memory_order_acq_rel);
+    WR_SEAM(WR_SEAM_TICK_DISARMED);
+    /* acq_rel: pairs with the exchange to 1 in wr_pool_request(); the look follows */
+    atomic_exchange_explicit(&pool->request, 0, memory_order_acq_rel);
+    if (!wr_inject_maybe(pool->inject))
+        return false;
+    /* acq_rel: pairs with the exchange to 1 in wr_pool_request(): it need not call watch() */
+    atomic_exchange_explicit(&pool->watching, 1, memory_order_acq_rel);
+    wr_pool_request(pool);
+    return true;
+}
+
+static void compensate(struct wr_pool *pool)
+{
+    struct wr_lane *lane = &pool->io;
+    if (!wr_park_wake(pool)) {
+        wr_lock(&lane->lock);
+        unsigned threads = lane->threads;
+        bool room = threads < lane->threads_max;
+        if (room)
+            wr_worker_count(lane);
+        wr_unlock(&lane->lock);
+        if (!room) {
+            if (!pool->tick_capped)
+                wr_log(pool->options.log, WEIR_LOG_WARN,
+                       "work waits while all %u workers are busy: no more may be started", threads);
+            pool->tick_capped = true;
+            return;
+        }
+        /* A failure has been logged; the next tick tries again. */
+        if (wr_worker_start(pool, lane) < 0)
+            return;
+    }
+    wr_lock(&lane->lock);
+    lane->compensations++;
+    wr_unlock(&lane->lock);
+}
+
+void wr_pool_name_stuck(struct wr_pool *pool)
+{
+    struct wr_lane *lane = &pool->io;
+    char names[256] = "";
+    size_t length = 0;
+    weir_time now = wr_clock_now(), next = atomic_load_explicit(&pool->stuck_said,
+                                                                memory_order_relaxed);
+    if (now < next)
+        return;
+    atomic_store_explicit(&pool->stuck_said, now + STUCK_SAID_NS, memory_order_relaxed);
+    wr_lock(&lane->lock);
+    for (unsigned i = 0; i < lane->threads_max && length < sizeof names - 32; i++) {
+        struct wr_worker *worker = lane->slots[i];
+        /* acquire: pairs with the release stores of 1, after which the name stands */
+        if (worker && atomic_load_explicit(&worker->running, memory_order_acquire))
+            length += (size_t)snprintf(names + length, sizeof names - length, " %s",
+                                       worker->thread.name);
+    }
+    wr_unlock(&lane->lock);
+    wr_log(pool->options.log, WEIR_LOG_WARN, "no worker is free; inside a callback:%s", names);
+}
+
+bool wr_pool_tick(struct wr_pool *pool, weir_time now)
+{
+    (void)now;      /* progress is counted, not timed: a tick that comes late accuses nobody */
+    if (!wr_inject_maybe(pool->inject))
+        return disarm(pool);
+
+    uint64_t started = 0, posts = 0;
+    wr_lock(&pool->io.lock);
+    wr_worker_sum(&pool->io, &started, &posts);
+    wr_unlock(&pool->io.lock);
+    if (pool->tick_armed && started == pool->tick_started)
+        compensate(pool);
+    else
+        pool->tick_capped = false;
+    pool->tick_armed = true;
+    pool->tick_started = started;
+    return true;
+}
+
+/* ---- counters ------------------------------------------------------------------------------ */
+
+void wr_pool_stats_get(struct wr_pool *pool, struct wr_pool_stats *ret_stats)
+{
+    struct wr_pool_stats stats = {
+        .posts = atomic_load_explicit(&pool->posts, memory_order_relaxed),
+        .oldest_posted = wr_inject_oldest(pool->inject),
+    };
+    struct wr_lane *io = &pool->io, *blocking = &pool->blocking;
+
+    wr_lock(&io->lock);
+    wr_worker_sum(io, &stats.items_run, &stats.posts);
+    stats.wakes = io->wakes;
+    stats.parks = io->parks;
+    stats.compensations = io->compensations;
+    stats.workers = io->threads;
+    stats.blocked = io->blocked;
+    stats.parked = io->parked;
+    wr_unlock(&io->lock);
+
+    wr_lock(&blocking->lock);
+    wr_worker_sum(blocking, &stats.items_run, &stats.posts);
+    stats.blocking_threads = blocking->threads;
+    stats.blocking_queued = blocking->queued;
+    if (blocking->first && blocking->first->posted_ < stats.oldest_posted)
+        stats.oldest_posted = blocking->first->posted_;
+    wr_unlock(&blocking->lock);
+    *ret_stats = stats;
+}

@@ -1,0 +1,183 @@
+/* pool_private.h: the pool as its own files see it: pool.c, worker.c, park.c, blocking.c.
+ * The protocol stands on top of pool.c. */
+#ifndef WR_WORK_POOL_PRIVATE_H
+#define WR_WORK_POOL_PRIVATE_H
+
+#include <stdatomic.h>
+
+#include "base/cpu_relax.h"
+#include "base/list.h"
+#include "os/lock.h"
+#include "os/thread.h"
+#include "queue/inject.h"
+#include "work/pool.h"
+
+/* Eight bytes of the host's, "-w", four digits: what the kernel keeps of a thread's name. */
+#define WR_POOL_NAME_MAX 8
+
+/* The word a worker sleeps on; written under its lane's lock, but for RUNNING. */
+enum wr_worker_word {
+    WR_WORKER_RUNNING = 0,
+    WR_WORKER_PARKED = 1,       /* in the idle list */
+    WR_WORKER_WOKEN = 2,        /* taken out of it: it owes a look at the queue */
+    WR_WORKER_RETIME = 3        /* in the idle list, and has been given a time to leave at */
+};
+
+struct wr_worker {
+    WR_ALIGN_LINE _Atomic uint64_t started;     /* items begun: written by itself alone */
+    _Atomic uint64_t posts;                     /* posts made on this thread, likewise */
+    _Atomic uint32_t running;                   /* 1: inside an item; likewise */
+    struct wr_pool *pool;
+    struct wr_lane *lane;
+    unsigned index;                             /* its place in lane->slots */
+    unsigned block_depth;                       /* announced blocks that are open; itself alone */
+
+    WR_ALIGN_LINE _Atomic uint32_t word;
+    bool timed;                                 /* parked until leave_at; under the lock */
+    int lease;                                  /* -1, or what it waits under; under the lock */
+    weir_time leave_at;
+    struct wr_list node;                        /* in lane->idle or lane->gone */
+    _Atomic uint32_t created;                   /* who started it is done with this memory */
+    struct wr_thread thread;
+};
+
+/* The threads of one lane. Everything is under `lock`. */
+struct wr_lane {
+    WR_ALIGN_LINE struct wr_lock lock;
+    char letter;                    /* of the thread names */
+    bool stopping;
+    bool start_failed;              /* said once, until a start succeeds */
+    unsigned threads_max;
+    unsigned threads;               /* started or being started, and not leaving */
+    unsigned starting;              /* of these, being started */
+    unsigned living;                /* threads, and those that leave and are not in `gone` yet */
+    unsigned parked, timed;
+    struct wr_worker **slots;       /* by index; NULL is free */
+    struct wr_list idle;            /* parked, the latest first */
+    struct wr_list gone;            /* to be joined */
+    uint64_t gone_started, gone_posts;
+    uint64_t wakes, parks, compensations;
+    /* the I/O lane */
+    unsigned target;                /* how many should be unblocked at least */
+    unsigned blocked;               /* of `threads`, inside an announced block */
+    /* the blocking lane: its queue, oldest first */
+    weir_work *first, *last;
+    uint64_t queued;
+    unsigned coming;                /* threads that will look at the queue before anything else */
+};
+
+struct wr_pool {
+    WR_ALIGN_LINE _Atomic uint32_t request;     /* 1: somebody is bound to look at the queue */
+    _Atomic uint32_t watching;                  /* 1: watch() was called, no tick was false since */
+    _Atomic uint64_t posts;                     /* from threads that are not ours */
+
+    WR_ALIGN_LINE _Atomic uint32_t spinners;
+    _Atomic uint32_t refusing;
+    _Atomic uint32_t exits;                     /* threads that ended; destroy sleeps on it */
+    _Atomic(void (*)(void *)) block_hook;
+    void *block_context;                        /* set before block_hook */
+    _Atomic weir_time stuck_said;               /* when stuck workers may be named again */
+    struct wr_inject *inject;
+    struct wr_lane io, blocking;
+
+    /* who ticks, alone */
+    bool tick_armed;                            /* tick_started is of the tick before */
+    bool tick_capped;                           /* said that no worker can be added */
+    uint64_t tick_started;
+
+    struct wr_pool_options options;             /* `name` is not used: */
+    char name[WR_POOL_NAME_MAX + 1];
+};
+
+/* ---- worker.c ---- */
+/* The calling thread's worker of any pool, or NULL. */
+struct wr_worker *wr_worker_current(void);
+/* Starts a thread that the caller has counted (wr_worker_count()). 0, -ENOMEM, -EAGAIN: it is
+ * counted no more. Without the lock. */
+int wr_worker_start(struct wr_pool *pool, struct wr_lane *lane);
+/* Under the lock: one more thread is about to be started. */
+void wr_worker_count(struct wr_lane *lane);
+/* Under the lock: the calling worker will return from its loop and is no longer counted. */
+void wr_worker_uncount(struct wr_worker *worker);
+void wr_worker_run(struct wr_worker *worker, weir_work *work);
+/* Around what a worker runs: it is counted, and blocks left open are closed. */
+void wr_worker_begin(struct wr_worker *worker);
+void wr_worker_end(struct wr_worker *worker);
+/* ITEM or EMPTY: looks until it knows. */
+enum wr_take wr_worker_take(struct wr_pool *pool, weir_work **ret_work);
+/* Waits until no thread of the lane is left and joins them all; ticks meanwhile. Without the
+ * lock. */
+void wr_worker_join_all(struct wr_pool *pool, struct wr_lane *lane);
+/* Under the lock. */
+void wr_worker_sum(const struct wr_lane *lane, uint64_t *started, uint64_t *posts);
+
+/* ---- pool.c ---- */
+/* Binds one worker to look at the queue, unless one is bound already. */
+void wr_pool_request(struct wr_pool *pool);
+/* The same if something may be queued; before a worker enters a callback. */
+void wr_pool_request_more(struct wr_pool *pool);
+void wr_pool_count_post(struct wr_pool *pool);
+
+/* ---- park.c ---- */
+enum wr_park { WR_PARK_AGAIN, WR_PARK_ITEM, WR_PARK_LEAVE };
+enum wr_park wr_park(struct wr_worker *worker, weir_work **ret_work);
+/* Looks for a short while before parking. True: something may be queued. */
+bool wr_park_spin(struct wr_worker *worker);
+/* Wakes the worker that parked last. False: nobody is parked. Without the lock. */
+bool wr_park_wake(struct wr_pool *pool);
+/* Under the lock: takes a parked worker out of the idle list and says so in its word. The caller
+ * then wakes it with wr_park_rouse() and `*ret_lease`, without the lock. NULL: nobody is parked. */
+struct wr_worker *wr_park_take_idle(struct wr_lane *lane, int *ret_lease);
+void wr_park_rouse(struct wr_pool *pool, struct wr_worker *worker, int lease);
+/* Under the lock: the same for all; wakes them itself. */
+void wr_park_wake_all(struct wr_pool *pool, struct wr_lane *lane);
+
+/* ---- blocking.c ---- */
+/* The loop of a thread of the blocking lane. */
+void wr_blocking_loop(struct wr_worker *worker);
+
+/* An item's state_: 1 from a post until run() is entered; never set in our own items. A post that
+ * finds 1 is refused, and whoever made it relies on the run that is to come: it must see what was
+ * written before that post. So freeing is an exchange and not a store, which could still wait in
+ * the processor's buffer when run() looks already. */
+static inline bool wr_work_claim(weir_work *work)
+{
+    /* acq_rel: pairs with the exchange in wr_work_free(): the reads of the run before are done; or
+     * the run to come sees what the caller wrote */
+    return __atomic_exchange_n(&work->state_, 1, __ATOMIC_ACQ_REL) == 0;
+}
+
+static inline void wr_work_free(weir_work *work)
+{
+    /* acq_rel: pairs with the exchange in wr_work_claim() */
+    if (__atomic_load_n(&work->state_, __ATOMIC_RELAXED))
+        (void)__atomic_exchange_n(&work->state_, 0, __ATOMIC_ACQ_REL);
+}
+
+/* A counter that one thread writes and others read. */
+static inline void wr_count(_Atomic uint64_t *counter)
+{
+    uint64_t value = atomic_load_explicit(counter, memory_order_relaxed);
+    atomic_store_explicit(counter, value + 1, memory_order_relaxed);
+}
+
+/* Places at which a test stops a worker, to replay a race. */
+enum wr_pool_seam {
+    WR_SEAM_BEFORE_PARK,        /* has looked and found nothing; is not published yet */
+    WR_SEAM_PARK_PUBLISHED,     /* is in the idle list; has not cleared the request yet */
+    WR_SEAM_CLEARING,           /* is about to clear the request, wherever it does */
+    WR_SEAM_PARK_CLEARED,       /* has cleared it and not looked again yet */
+    WR_SEAM_BEFORE_SLEEP,       /* has looked again */
+    WR_SEAM_WOKEN,              /* has been woken; has not cleared the request */
+    WR_SEAM_TICK_DISARMED       /* the tick has cleared `watching` */
+};
+
+#ifdef WEIR_FAULTS
+/* Set by tests before any pool exists; NULL: nothing. */
+extern void (*wr_pool_seam_hook)(enum wr_pool_seam seam);
+#define WR_SEAM(seam) (wr_pool_seam_hook ? wr_pool_seam_hook(seam) : (void)0)
+#else
+#define WR_SEAM(seam) ((void)(seam))
+#endif
+
+#endif

@@ -1,0 +1,192 @@
+/* test_lease.c: idle workers that wait for events under a lease, with a lease and events of the
+ * test's own: one lease, at most one event, a wait that ends by an event or by a wake. */
+#include "support/test.h"
+
+#include "os/clock.h"
+#include "os/futex.h"
+#include "pool_rig.h"
+
+static struct {
+    _Atomic unsigned taken;                 /* 1: a worker has the lease */
+    _Atomic unsigned waits, wakes, runs;
+    _Atomic uint32_t bell;                  /* what the wait sleeps on; 1: rung */
+    _Atomic unsigned event;                 /* to be returned by the next finish() */
+    struct gate *gate;                      /* the event's callback waits here */
+} poller;
+
+static int take(void *context)
+{
+    (void)context;
+    return atomic_exchange(&poller.taken, 1) == 0 ? 7 : -1;
+}
+
+static int wait(void *context, int lease)
+{
+    (void)context;
+    cr_assert_eq(lease, 7);
+    atomic_fetch_add(&poller.waits, 1);
+    while (atomic_exchange(&poller.bell, 0) == 0)
+        wr_futex_wait(&poller.bell, 0, WEIR_NEVER);
+    return 1;
+}
+
+static void *finish(void *context, int lease, int count)
+{
+    (void)context;
+    (void)count;
+    cr_assert_eq(lease, 7);
+    void *item = count > 0 && atomic_exchange(&poller.event, 0) ? &poller : NULL;
+    cr_assert_eq(atomic_exchange(&poller.taken, 0), 1);
+    return item;
+}
+
+static void run(void *context, void *item)
+{
+    (void)context;
+    cr_assert_eq(item, &poller);
+    atomic_fetch_add(&poller.runs, 1);
+    if (poller.gate)
+        gate_wait(poller.gate);
+}
+
+static void ring(void)
+{
+    atomic_store(&poller.bell, 1);
+    wr_futex_wake(&poller.bell, 1);
+}
+
+static void wake(void *context, int lease)
+{
+    (void)context;
+    cr_assert_eq(lease, 7);
+    atomic_fetch_add(&poller.wakes, 1);
+    ring();
+}
+
+static void happen(void)
+{
+    atomic_store(&poller.event, 1);
+    ring();
+}
+
+static const struct wr_pool_idle idle = {
+    .take = take, .wait = wait, .finish = finish, .run = run, .wake = wake
+};
+
+static struct rig rig;
+static _Atomic unsigned ran;
+
+static void start(unsigned workers)
+{
+    rig.options.workers = workers;
+    rig.options.idle = &idle;
+    rig_start(&rig);
+    cr_assert(rig_await_parked(&rig, workers));
+    cr_assert(await_at_least(&poller.waits, 1));
+}
+
+Test(lease, only_worker_waits_under_it_and_a_post_wakes_it, .timeout = 20)
+{
+    static struct job job;
+    start(1);
+    for (unsigned i = 1; i <= 20; i++) {
+        job_init(&job, &ran, NULL, false);
+        wr_pool_post(rig.pool, &job.work);
+        cr_assert(await_at_least(&ran, i));
+        cr_assert(rig_await_parked(&rig, 1));
+    }
+    cr_assert_eq(atomic_load(&poller.wakes), 20);
+    rig_stop(&rig);
+    cr_assert_eq(atomic_load(&poller.taken), 0);
+}
+
+Test(lease, post_wakes_a_sleeper_and_leaves_the_one_that_waits_for_events, .timeout = 20)
+{
+    static struct job job;
+    start(3);
+    for (unsigned i = 1; i <= 20; i++) {
+        job_init(&job, &ran, NULL, false);
+        wr_pool_post(rig.pool, &job.work);
+        cr_assert(await_at_least(&ran, i));
+        cr_assert(rig_await_parked(&rig, 3));
+    }
+    cr_assert_eq(atomic_load(&poller.wakes), 0);
+    rig_stop(&rig);
+}
+
+Test(lease, event_is_run_by_the_one_who_waited_after_the_lease_is_back, .timeout = 20)
+{
+    struct gate gate = { 0 };
+    poller.gate = &gate;
+    start(1);
+    happen();
+    cr_assert(await_at_least(&gate.waiting, 1));
+    cr_assert_eq(atomic_load(&poller.taken), 0);
+    cr_assert_eq(rig_stats(&rig).items_run, 1);
+    cr_assert_eq(rig_stats(&rig).wakes, 0);
+    gate_open(&gate);
+    rig_stop(&rig);
+}
+
+/* The event's callback blocks for ever; a post had taken the worker out just when the event
+ * came. */
+Test(lease, worker_woken_beside_its_event_passes_the_duty_on, .timeout = 20)
+{
+    static struct job job;
+    struct gate gate = { 0 };
+    poller.gate = &gate;
+    rig.ticks = true;
+    start(1);
+    job_init(&job, &ran, NULL, false);
+    atomic_store(&poller.event, 1);             /* without a bell: the post's wake brings it */
+    wr_pool_post(rig.pool, &job.work);
+    cr_assert(await_at_least(&gate.waiting, 1));
+    cr_assert(await_at_least_ms(&ran, 1, 1000), "the item is with nobody");
+    gate_open(&gate);
+    rig_stop(&rig);
+}
+
+Test(lease, destroy_ends_the_wait, .timeout = 20)
+{
+    start(2);
+    rig_stop(&rig);
+    cr_assert_eq(atomic_load(&poller.wakes), 1);
+    cr_assert_eq(atomic_load(&poller.taken), 0);
+}
+
+Test(lease, wake_takes_sleepers_only, .timeout = 20)
+{
+    start(2);
+    cr_assert(wr_pool_wake(rig.pool));
+    cr_assert(rig_await_parked(&rig, 2));
+    cr_assert_eq(atomic_load(&poller.wakes), 0);
+    rig_stop(&rig);
+
+    memset(&rig, 0, sizeof rig);
+    atomic_store(&poller.waits, 0);
+    start(1);
+    cr_assert_not(wr_pool_wake(rig.pool));
+    rig_stop(&rig);
+}
+
+static void begin_only(weir_work *work, void *context)
+{
+    (void)work;
+    gate_wait(context);
+}
+
+Test(lease, stuck_workers_are_named_once_a_second, .timeout = 20)
+{
+    struct gate gate = { 0 };
+    weir_work work;
+    start(1);
+    weir_work_init(&work, begin_only, &gate);
+    wr_pool_post(rig.pool, &work);
+    cr_assert(await_at_least(&gate.waiting, 1));
+    for (int i = 0; i < 10; i++)
+        wr_pool_name_stuck(rig.pool);
+    cr_assert_eq(atomic_load(&rig.lines), 1);
+    cr_assert_not_null(strstr(rig.last_line, "rig-w1"), "%s", rig.last_line);
+    gate_open(&gate);
+    rig_stop(&rig);
+}
