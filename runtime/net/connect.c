@@ -43,7 +43,7 @@ static int begin(weir_runtime *runtime, const char *text, const weir_socket_opti
 int weir_connect(weir_runtime *runtime, const char *address, const weir_socket_options *options,
                  weir_op *op, weir_socket **ret_socket, weir_time deadline)
 {
-    weir_socket *socket;
+    weir_socket *socket = NULL;
     if (!runtime || !op || !op->done_ || op->state_ != WR_OP_IDLE || !ret_socket ||
         !wr_socket_options_valid(options))
         return -EINVAL;
@@ -64,7 +64,7 @@ int weir_connect_wait(weir_runtime *runtime, const char *address,
                       const weir_socket_options *options, weir_socket **ret_socket,
                       weir_time deadline)
 {
-    weir_socket *socket, *connected;
+    weir_socket *socket = NULL, *connected = NULL;
     weir_op op;
     if (!runtime || !ret_socket || !wr_socket_options_valid(options))
         return -EINVAL;

@@ -164,7 +164,7 @@ int weir_listen(weir_runtime *runtime, const char *text, const weir_listen_optio
 {
     static const weir_listen_options defaults = WEIR_LISTEN_OPTIONS_INIT;
     weir_address address;
-    weir_socket *socket;
+    weir_socket *socket = NULL;
 
     if (!options)
         options = &defaults;

@@ -356,7 +356,6 @@ OptionsTest(words_that_do_not_exist_are_refused)
 OptionsTest(what_this_build_lacks_is_said_to_be_lacking)
 {
     static const struct { const char *variable, *has, *lacks[2]; } rows[] = {
-        { "WEIR_POLL", "dedicated", { "lease", NULL } },
         { "WEIR_INLINE", "0", { "1", NULL } },
         { "WEIR_RECV", "readiness", { "completion", "zerocopy" } },
     };
