@@ -1,4 +1,5 @@
-/* thread.h: threads of ours: named, all signals blocked, an explicit stack. */
+/* thread.h: threads of ours: named, all signals but synchronous faults blocked, an explicit stack.
+ */
 #ifndef WR_OS_THREAD_H
 #define WR_OS_THREAD_H
 
