@@ -113,8 +113,6 @@ static int start(weir_runtime *runtime, const struct wr_options *options,
 /* Sources end; then threads; then memory. Copes with a runtime that started only in part. */
 static void stop(weir_runtime *runtime)
 {
-    struct wr_alloc alloc = runtime->alloc; /* outlives the memory it stands in */
-
     /* release: pairs with the acquire loads in wr_source_open() and wr_dispatch_stopping() */
     atomic_store_explicit(&runtime->stopping, 1, memory_order_release);
     if (runtime->pool) {
@@ -131,6 +129,7 @@ static void stop(weir_runtime *runtime)
     }
     wr_dispatch_fini(runtime);
     wr_net_fini(runtime);
+    struct wr_alloc alloc = runtime->alloc; /* outlives the memory it stands in; nobody counts */
     wr_alloc_release_lines(&alloc, full(runtime), sizeof(struct wr_runtime));
 }
 
@@ -159,7 +158,7 @@ int weir_runtime_create(weir_runtime **ret_runtime, const weir_options *user)
         goto out;
     }
     weir_runtime *runtime = &made->hub;
-    wr_alloc_init(&runtime->alloc, options.has_allocator ? &options.allocator : NULL);
+    runtime->alloc = alloc; /* it counts the runtime itself, too */
     runtime->log = options.log;
     runtime->pid = getpid();
     runtime->thread_start = options.thread_start;

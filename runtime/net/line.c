@@ -100,11 +100,11 @@ void wr_line_service(weir_socket *socket, struct wr_line *line)
     wr_line_report(socket, line);
 }
 
-/* The flag is set by the poller without the lock: see op_expired() in op.c. */
-static bool expired(weir_op *op)
+/* Set by the poller without the lock (op_expired() in op.c), hence not one of the flags. */
+static bool expired(const weir_op *op)
 {
     /* acquire: pairs with the release in op_expired() */
-    return __atomic_load_n(&op->flags_, __ATOMIC_ACQUIRE) & WR_OP_EXPIRED;
+    return __atomic_load_n(&op->expired_, __ATOMIC_ACQUIRE);
 }
 
 void wr_line_expire(weir_socket *socket, struct wr_line *line)

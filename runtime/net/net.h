@@ -33,7 +33,7 @@ enum wr_op_kind { /* in: */ WR_OP_RECV,
 enum wr_op_state { WR_OP_IDLE = 0, WR_OP_PENDING = 1, WR_OP_ENDED = 2 };
 
 /* weir_op.flags_ */
-enum wr_op_flags { WR_OP_SYNC = 1, WR_OP_TIMED = 2, WR_OP_EXPIRED = 4 };
+enum wr_op_flags { WR_OP_SYNC = 1, WR_OP_TIMED = 2 };
 
 struct wr_line {
     struct wr_lock lock;

@@ -31,6 +31,7 @@ void wr_op_prepare(weir_op *op, enum wr_op_kind kind, void *data, size_t length)
 {
     op->kind_ = (uint16_t)kind;
     op->flags_ = 0;
+    op->expired_ = 0;
     op->data_ = data;
     op->length_ = length;
     op->moved_ = 0;
@@ -56,7 +57,7 @@ static void op_expired(struct weir_deadline_ *deadline)
     weir_op *op = WR_CONTAINER_OF(deadline, weir_op, deadline_);
     weir_socket *socket = op->socket_;
     /* release: pairs with the acquire in expired() of line.c */
-    __atomic_fetch_or(&op->flags_, WR_OP_EXPIRED, __ATOMIC_RELEASE);
+    __atomic_store_n(&op->expired_, 1, __ATOMIC_RELEASE);
     wr_source_schedule(&socket->source, WR_CTL);
 }
 
@@ -161,7 +162,8 @@ static void wait_decided(weir_socket *socket, struct wr_line *line, weir_op *op,
             continue;
         if (sleep_for(socket, line, seen, deadline) == -ETIMEDOUT && op->state_ == WR_OP_PENDING) {
             head = line->head == op;
-            wr_source_unwait(source, line->bit);
+            if (head) /* otherwise the flag is that of the one before us */
+                wr_source_unwait(source, line->bit);
             wr_line_end(socket, line, op, -ETIMEDOUT);
             if (head)
                 wr_line_settle(socket, line);
