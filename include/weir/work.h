@@ -33,7 +33,8 @@ WEIR_API void weir_work_init(weir_work *work, weir_work_fn *run, void *context);
 /**
  * Post to the I/O lane: short jobs that do not block. First come, first served; never coalesced:
  * each accepted post runs exactly once.
- * @return 0; -EALREADY the item is pending already; -ESHUTDOWN the runtime is being destroyed;
+ * @return 0; -EALREADY the item is pending already: the run to come sees what this thread wrote
+ * before; -ESHUTDOWN the runtime is being destroyed;
  *         -EINVAL a NULL argument or an item without a function.
  * Threads: any, also callbacks.   Blocks: no.   Owner: the library, until run() is entered.
  */

@@ -71,3 +71,11 @@ unsigned support_rounds(unsigned normal)
         rounds /= 50;
     return rounds < 1 ? 1u : (unsigned)rounds;
 }
+
+int64_t support_span_ms(int64_t normal)
+{
+    const char *text = getenv("WEIR_STRESS_SECONDS");
+    double seconds = text ? strtod(text, NULL) : 0;
+
+    return seconds > 0 ? (int64_t)(seconds * 1000) : normal;
+}

@@ -23,4 +23,8 @@ void support_yield(struct support_random *random);
  * valgrind (WEIR_VALGRIND=1); at least 1. */
 unsigned support_rounds(unsigned normal);
 
+/* How long a run that is bounded by time goes on, in milliseconds: WEIR_STRESS_SECONDS when it is
+ * set, else `normal`. */
+int64_t support_span_ms(int64_t normal);
+
 #endif
