@@ -2,12 +2,13 @@
  *
  * Proves (design name): P4's "compensated at once": while workers sit in announced blocks there are
  * still TARGET workers that are not blocked (or being started), or the cap is reached.
- *   begin    under the lock: blocked + 1; too few unblocked and below the cap: threads + 1, which is
- *            started after the unlock; then the block (MAY LAST FOR EVER)
+ *   begin    under the lock: blocked + 1; too few unblocked and below the cap: threads + 1, which
+ *            is started after the unlock; then the block (MAY LAST FOR EVER)
  *   end      under the lock: blocked - 1
  *   retire   under the lock: more unblocked than TARGET: threads - 1, and the thread ends
  *   tick     somebody blocks without a word: threads + 1 below the cap
- * An atomic step stands for a section under the lane's lock. */
+ * An atomic step stands for a section under the lane's lock.
+ * 0.15 million states. */
 #ifndef TARGET
 #define TARGET 2
 #endif

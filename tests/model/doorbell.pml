@@ -1,12 +1,12 @@
 /* doorbell.pml: deadlines, commands and the poller's sleep.
  *
- * Proves: a poller never sleeps past a deadline that was set, nor with a command it has not seen; no
- * deadline passes early; an expired one fires once.
- *   set      any thread, under the timers' lock: later than the node's key: only `when` is written; else
- *            it is hung at `when`; earlier than `wake`: wake = when, unlock, ring
+ * Proves: a poller never sleeps past a deadline that was set, nor with a command it has not seen;
+ * no deadline passes early; an expired one fires once.
+ *   set      any thread, under the timers' lock: later than the node's key: only `when` is written;
+ *            else it is hung at `when`; earlier than `wake`: wake = when, unlock, ring
  *   sleep    poller, under the lock: wake = the smallest key, or NEVER; unlock; wait until then
- *   expire   poller, under the lock: wake = AWAKE; keys that have come up: due: fires; moved to later
- *            meanwhile: hung anew at `when`. Not called if the sleep had no end.
+ *   expire   poller, under the lock: wake = AWAKE; keys that have come up: due: fires; moved to
+ *            later meanwhile: hung anew at `when`. Not called if the sleep had no end.
  *   command  any thread: a flag is stored, then the bell is rung; the poller takes the flag (RMW)
  *            before it computes its sleep
  *   bell     an eventfd, edge-triggered, never read: each write is an edge, taken by the wait
@@ -17,7 +17,8 @@
  * BUG_ASLEEP_PLAIN_STORE the poller's "I sleep" is one too.
  *
  * Bounds: NODES deadlines, each set OPS times to any of 1..3 or NEVER while the clock goes to 3;
- * COMMANDS 0-1; a wait may end for nothing at any time (an event, a signal). */
+ * COMMANDS 0-1; a wait may end for nothing at any time (an event, a signal).
+ * 1.2 million states. */
 #ifndef NODES
 #define NODES 2
 #endif
@@ -47,7 +48,7 @@ bit waiting;                            /* the poller has made up its mind to sl
 bit blind;                              /* it has looked for commands for the last time before */
 bit never_oversleeps = 1, command_is_seen = 1;
 
-bit stores[2];                          /* 0: wanted = 1 of the commander; 1: asleep = 1 of the poller */
+bit stores[2];                          /* 0: the commander's `wanted`; 1: the poller's `asleep` */
 #if COMMANDS > 0
 active proctype drain() {
 end:
@@ -128,7 +129,7 @@ active proctype commander() {
     atomic { ringing++; stores[0] = 1 };                /* plain store */
 #ifdef RING_IF_ASLEEP
 #ifndef BUG_COMMAND_PLAIN_STORE
-    !stores[0];                                         /* no: an RMW, whose buffer is empty after it */
+    !stores[0];                                         /* no: an RMW, after which it is empty */
 #endif
     rings = asleep;
 #endif
@@ -174,7 +175,10 @@ again:
     waiting = 1;
     wake = until;
 #elif defined(BUG_WAKE_ONLY_LOWERED)
-    atomic { !lock -> until = FIRST_KEY; waiting = 1; wake = (wake == AWAKE -> until : LEAST(wake, until)) };
+    atomic {
+        !lock -> until = FIRST_KEY; waiting = 1;
+        wake = (wake == AWAKE -> until : LEAST(wake, until))
+    };
 #else
     atomic { !lock -> until = FIRST_KEY; waiting = 1; wake = until };
 #endif
@@ -198,7 +202,7 @@ end:
     if
     :: atomic { edge -> edge = 0; waiting = 0; blind = 0 }
     :: atomic { until != NEVER && now >= until -> waiting = 0; blind = 0 }
-    :: atomic { now < TIME_MAX -> waiting = 0; blind = 0 }         /* something else; bounded by the clock */
+    :: atomic { now < TIME_MAX -> waiting = 0; blind = 0 }         /* anything else, for a while */
     fi;
 woken:
     atomic { waiting = 0; blind = 0 };

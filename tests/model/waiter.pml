@@ -1,26 +1,28 @@
-/* waiter.pml: one direction of a source: synchronous waiters and asynchronous operations in one line,
- * the poller, and workers that may be stuck.
+/* waiter.pml: one direction of a source: synchronous waiters and asynchronous operations in one
+ * line, the poller, and workers that may be stuck.
  *
  * Proves (design names): W1, W2, W3, O3; D4 for the asynchronous reader.
- *   event    poller: one CAS: IN on, WAIT off; LINKED on if WANT is set (then a turn is posted). WAIT
- *            was set: seq++, futex wake of all who sleep on seq.
+ *   event    poller: one CAS: IN on, WAIT off; LINKED on if WANT is set (then a turn is posted).
+ *            WAIT was set: seq++, futex wake of all who sleep on seq.
  *   look     the head of the line alone, under the direction's lock: clear IN, then recv.
- *   waiter   head: look; EAGAIN: s = seq; one CAS: IN set again: look again; else WAIT on; unlock; sleep
- *            while seq == s. Not head: s = seq, unlock, sleep. Woken: lock, begin again.
+ *   waiter   head: look; EAGAIN: s = seq; one CAS: IN set again: look again; else WAIT on; unlock;
+ *            sleep while seq == s. Not head: s = seq, unlock, sleep. Woken: lock, begin again.
  *            Timeout: lock, leave the line; was it the head: pass on.
- *   pass on  next is a thread: seq++, wake. Next is asynchronous: WANT on; IN is set, or the one before
- *            took data (there may be more, and no edge for it): a turn is posted.
+ *   pass on  next is a thread: seq++, wake. Next is asynchronous: WANT on; IN is set, or the one
+ *            before took data (there may be more, and no edge for it): a turn is posted.
  *   turn     worker: take; lock; head asynchronous: look; then callback (MAY BLOCK FOR EVER)
  *            after passing on and unlocking; finish: wanted again: post, else LINKED off.
- *   TAKE_WANTED (the default of a turn's take): IN goes only where WANT is set; TAKE_NOTHING: only the
- *            look clears IN. Clearing IN unasked is BUG_TAKE_ALL: it erases an edge that a waiter needs.
+ *   TAKE_WANTED (the default of a turn's take): IN goes only where WANT is set; TAKE_NOTHING: only
+ *            the look clears IN. Clearing IN unasked is BUG_TAKE_ALL: it erases an edge that a
+ *            waiter needs.
  *
- * The kernel: data comes, then its edge; edges merge. Store buffers: only BUG_WAIT_PLAIN_STORE has a
- * plain store; in the protocol all moves are RMWs of one word or stand under the lock.
+ * The kernel: data comes, then its edge; edges merge. Store buffers: only BUG_WAIT_PLAIN_STORE has
+ * a plain store; in the protocol all moves are RMWs of one word or stand under the lock.
  *
  * Bounds: SYNC waiters (1-2), ASYNC operations (0-1), WORKERS (0-1), ARRIVALS units of data; each
- * operation takes one unit; each wait may time out or be woken by a signal; the asynchronous operation
- * may be cancelled; with a worker, one turn may be asked for by something else (CTL). */
+ * operation takes one unit; each wait may time out or be woken by a signal; the asynchronous
+ * operation may be cancelled; with a worker, one turn may be asked for by something else (CTL).
+ * 3.7 million states with all of them. */
 #ifndef SYNC
 #define SYNC 1
 #endif
@@ -43,7 +45,7 @@
 byte word;                              /* the event word */
 byte seq;                               /* the futex word of the direction */
 bit lock;                               /* the direction's lock */
-byte l0, l1, l2;                        /* the line: operations 1..SYNC wait, SYNC + 1.. do not; 0: none */
+byte l0, l1, l2;                        /* the line; operations 1..SYNC wait, SYNC + 1.. do not */
 byte turns;                             /* posted, not started */
 bit asleep[3];                          /* in the kernel, on seq; by number of operation - 1 */
 byte data;                              /* in the socket */
@@ -52,7 +54,7 @@ bit edge;                               /* in the back end, not harvested */
 /* What nobody's code holds. */
 bit arriving;                           /* data is in the socket and its edge is about to come */
 bit harvesting;                         /* the poller has an event in its hands */
-byte passing;                           /* operations in their first look or about to sleep, beside the lock */
+byte passing;                           /* waiters on their way to sleep or back to the lock */
 bit W1_waiter_woken = 1, W3_next_in_line_looks = 1;
 
 #ifdef BUG_CALLBACK_BEFORE_PASS
@@ -240,7 +242,7 @@ timeout_:
     if
     :: head -> word = word & ~WAIT;     /* RMW */
 #ifndef BUG_TIMEOUT_SWALLOWS
-        /* Made head while the deadline passed, it has not looked: data may be there without an edge. */
+        /* Made head while the deadline passed, it has not looked: data may be there. */
         pass_on(1)
 #endif
     :: else
@@ -374,7 +376,8 @@ active proctype monitor() {
 end:
     if
     /* W1: whatever the workers do or do not. */
-    :: atomic { QUIET && IS_SYNC(HEAD) && asleep[HEAD - 1] -> W1_waiter_woken = 0; assert(W1_waiter_woken) }
+    :: atomic { QUIET && IS_SYNC(HEAD) && asleep[HEAD - 1] ->
+        W1_waiter_woken = 0; assert(W1_waiter_woken) }
     /* W3, D4: an asynchronous head; a turn that is posted or runs will look. */
     :: atomic { QUIET && IS_ASYNC(l0) && !(word & LINKED) ->
         W3_next_in_line_looks = 0; assert(W3_next_in_line_looks) }
