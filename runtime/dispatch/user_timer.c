@@ -79,6 +79,10 @@ struct call {
 };
 static _Thread_local struct call *current;
 
+#ifdef WEIR_FAULTS
+void (*wr_timer_seam_hook)(enum wr_timer_seam seam);
+#endif
+
 static _Atomic uint32_t *word_of(weir_timer *timer)
 {
     return (_Atomic uint32_t *)(void *)&timer->state_;
@@ -152,8 +156,7 @@ static int64_t periods_since(weir_time first, weir_time period)
     return late / period;
 }
 
-/* ---- the worker
- * ---------------------------------------------------------------------------------- */
+/* ---- the worker ----------------------------------------------------------------------------- */
 
 /* Begins the callback that is due; false: what was due has been revoked. */
 static bool begin_call(weir_timer *timer, uint64_t *ret_missed)
@@ -221,13 +224,12 @@ static void rearm(weir_timer *timer)
 static void end_call(weir_timer *timer)
 {
     _Atomic uint32_t *word = word_of(timer);
+
+    if (atomic_load_explicit(word, memory_order_relaxed) & REPEAT)
+        rearm(timer);
     uint32_t old = atomic_load_explicit(word, memory_order_relaxed);
     uint32_t new;
-
-    if (old & REPEAT) {
-        rearm(timer);
-        old = atomic_load_explicit(word, memory_order_relaxed);
-    }
+    WR_TIMER_SEAM(WR_TIMER_SEAM_LAST_MOVE);
     do {
         WR_ASSERT(old & RUNNING && !(old & POSTED));
         new = old & ~(uint32_t)RUNNING;
@@ -252,6 +254,7 @@ static void run(weir_work *work, void *context)
     for (;;) {
         uint32_t old = atomic_load_explicit(word, memory_order_relaxed);
         WR_ASSERT(old & POSTED && !(old & RUNNING));
+        WR_TIMER_SEAM(old & DUE ? WR_TIMER_SEAM_DUE : WR_TIMER_SEAM_REVOKED);
         if (old & DUE) {
             if (begin_call(timer, &missed))
                 break;

@@ -1,8 +1,23 @@
-/* user_timer.h: what destroy needs to know of the timers of weir/timer.h. */
+/* user_timer.h: what destroy and tests need to know of the timers of weir/timer.h. */
 #ifndef WR_DISPATCH_USER_TIMER_H
 #define WR_DISPATCH_USER_TIMER_H
 
 #include <weir/base.h>
+
+/* Where a test may let something happen in between, to replay a race. */
+enum wr_timer_seam {
+    WR_TIMER_SEAM_DUE,          /* run() has seen DUE and is about to begin the callback */
+    WR_TIMER_SEAM_REVOKED,      /* run() has seen that nothing is due and is about to leave */
+    WR_TIMER_SEAM_LAST_MOVE     /* end_call() has looked and is about to leave */
+};
+
+#ifdef WEIR_FAULTS
+/* Set by tests before any thread runs; NULL: nothing. */
+extern void (*wr_timer_seam_hook)(enum wr_timer_seam seam);
+#define WR_TIMER_SEAM(seam) (wr_timer_seam_hook ? wr_timer_seam_hook(seam) : (void)0)
+#else
+#define WR_TIMER_SEAM(seam) ((void)(seam))
+#endif
 
 /* For wr_timers_close(): when `deadline` is that of a weir_timer, the timer is disarmed, silently,
  * and will not touch the runtime again; other deadlines are left alone.

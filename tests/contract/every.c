@@ -484,3 +484,20 @@ EVERY_BACKEND(attach_and_detach_from_four_threads_while_it_waits)
     for (int i = 0; i < THREADS; i++)
         pthread_join(threads[i], NULL);
 }
+
+/* ---- the double's own doors ------------------------------------------------------------------ */
+
+Test(fake, hands_out_what_is_injected_and_fails_when_told, .timeout = 10)
+{
+    static struct rig rig;
+
+    rig_open(&rig, &wr_poll_fake);
+    fake_poll_inject(rig.backend, 4711, WR_POLL_IN);
+    fake_poll_fail_wait(rig.backend, EIO);
+    cr_assert_eq(rig_look(&rig), -EIO);
+    cr_assert_eq(rig_look(&rig), 1);
+    cr_assert_eq(rig.events[0].token, 4711);
+    cr_assert_eq(rig.events[0].bits, WR_POLL_IN);
+    cr_assert_eq(rig_look(&rig), 0);
+    rig_close(&rig);
+}

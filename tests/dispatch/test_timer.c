@@ -357,8 +357,8 @@ static void *arm_and_cancel(void *argument)
     for (unsigned round = 0; round < rounds; round++) {
         wr_timers_set(&duel_timers, &duel.deadline, duel_clock + support_below(&random, 8));
         support_yield(&random);
-        /* After cancel() no expire() is running: reading `expired` is no race, and each arming ended
-         * one way or the other. */
+        /* After cancel() no expire() is running: reading `expired` is no race, and each arming
+         * ended one way or the other. */
         if (!wr_timers_cancel(&duel_timers, &duel.deadline))
             expected++;
         cr_assert_eq(duel.expired, expected, "round %u", round);
