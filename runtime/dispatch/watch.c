@@ -27,14 +27,12 @@ struct weir_watch {
 _Static_assert((int)WEIR_READABLE == (int)WR_IN && (int)WEIR_WRITABLE == (int)WR_OUT,
                "one set of bits");
 
+/* closed() first: until it is called the pointer is alive. */
 static enum wr_turn last_turn(weir_watch *watch)
 {
-    weir_watch_closed_fn *closed = watch->closed;
-    void *context = watch->closed_context;
-
+    if (watch->closed)
+        watch->closed(watch->closed_context);
     wr_source_release(&watch->source);
-    if (closed)
-        closed(context);
     return WR_TURN_GONE;
 }
 

@@ -2,13 +2,17 @@
  *
  * weir_close, any thread: under both locks the first closer sets `closing`, ends all operations
  * (sleeping calls leave at once, no worker needed), wants FIN (sent here if nothing waits), and
- * asks for a turn. The turns that follow, on workers: flush    written bytes leave, then FIN linger
- * what the peer still sends is read and dropped until it finishes: closing with unread input would
- * send RST and might destroy what the peer has not read yet end      the deadline passed, the peer
- * finished or failed, or a reset is asked for: detach, close the fd (under both locks, so that
- * nobody is in a system call with it), drop the own pin last     when no sleeping call is left
- * inside: the slot is given back, then closed() is called The fd is closed once, by the one turn
- * that finds `dead` unset; turns do not overlap. */
+ * asks for a turn. The turns that follow, on workers:
+ *
+ *   flush    written bytes leave, then FIN
+ *   linger   what the peer still sends is read and dropped until it finishes: closing with unread
+ *            input would send RST and might destroy what the peer has not read yet
+ *   end      the deadline passed, the peer finished or failed, or a reset is asked for: detach,
+ *            close the fd (under both locks, so that nobody is in a system call with it), drop the
+ *            own pin
+ *   last     when no sleeping call is left inside: closed() is called, then the slot is given back
+ *
+ * The fd is closed once, by the one turn that finds `dead` unset; turns do not overlap. */
 #include <errno.h>
 #include <unistd.h>
 
@@ -90,14 +94,13 @@ static enum wr_turn end(weir_socket *socket, bool reset)
     return wr_source_unpin_own(source) ? wr_close_last(socket) : WR_TURN_GONE;
 }
 
+/* closed() first: until it is called the pointer is alive, and a late weir_reset() must not meet the
+ * next owner of the slot. */
 enum wr_turn wr_close_last(weir_socket *socket)
 {
-    weir_closed_fn *closed = socket->closed;
-    void *context = socket->closed_context;
-
+    if (socket->closed)
+        socket->closed(socket->closed_context);
     wr_source_release(&socket->source);
-    if (closed)
-        closed(context);
     return WR_TURN_GONE;
 }
 
