@@ -2,9 +2,9 @@
  *
  * Start: settings, back end, pollers (no threads yet), counters, the pool with its threads, the
  * pollers' threads. Stop: nothing new is accepted; every source is reset and ends by turns on the
- * pool; when none is left the deadlines are dropped and the pollers joined; the pool runs what is
- * posted and is joined; then memory is given back. A half-started runtime is stopped by the same
- * steps. */
+ * pool; when none is left, and no thread of the host in a waiting call, the deadlines are dropped and
+ * the pollers joined; the pool runs what is posted and is joined; then memory is given back. A
+ * half-started runtime is stopped by the same steps. */
 #include <weir/runtime.h>
 
 #include <errno.h>
@@ -119,6 +119,7 @@ static void stop(weir_runtime *runtime)
         do
             wr_net_sweep(runtime, true);
         while (wr_dispatch_wait_empty(runtime, wr_clock_now() + SWEEP_NS) < 0);
+        wr_dispatch_wait_left(runtime);
     }
     for (unsigned i = 0; i < runtime->poller_count; i++)
         wr_timers_close(&runtime->pollers[i].timers, wr_user_timer_drop);

@@ -12,6 +12,9 @@
 #include "os/clock.h"
 #include "os/futex.h"
 
+/* Threads that leave have a few instructions to go. */
+#define LEAVE_LOOK_NS 200000
+
 static bool pump_pop(struct wr_pump *pump, void **ret_item)
 {
     struct wr_poller *poller = pump->context;
@@ -138,6 +141,29 @@ int wr_dispatch_wait_empty(weir_runtime *runtime, weir_time deadline)
             return 0;
         if (wr_futex_wait(&runtime->slots.live, live, deadline) == -ETIMEDOUT)
             return -ETIMEDOUT;
+    }
+}
+
+void wr_dispatch_enter(weir_runtime *runtime)
+{
+    atomic_fetch_add_explicit(&runtime->inside, 1, memory_order_relaxed);
+}
+
+void wr_dispatch_leave(weir_runtime *runtime)
+{
+    /* release: pairs with the acquire load in wr_dispatch_wait_left(). The memory may be gone right
+     * behind this, so that nobody is woken: destroy looks. */
+    atomic_fetch_sub_explicit(&runtime->inside, 1, memory_order_release);
+}
+
+void wr_dispatch_wait_left(weir_runtime *runtime)
+{
+    for (;;) {
+        /* acquire: pairs with the release in wr_dispatch_leave() */
+        uint32_t inside = atomic_load_explicit(&runtime->inside, memory_order_acquire);
+        if (inside == 0)
+            return;
+        wr_futex_wait(&runtime->inside, inside, wr_clock_now() + LEAVE_LOOK_NS);
     }
 }
 

@@ -80,6 +80,7 @@ struct weir_runtime {
     pid_t pid;                 /* who made it: not the child of a fork */
     _Atomic uint32_t stopping; /* destroy has begun */
     _Atomic uint32_t draining;
+    _Atomic uint32_t inside; /* waiting calls: wr_dispatch_enter() */
     void (*thread_start)(const char *name, void *context);
     void (*thread_stop)(const char *name, void *context);
     void *thread_context;
@@ -111,6 +112,13 @@ void wr_source_detach(struct wr_source *source);
 /* The slot is free again; nothing of it may be in a queue or in a turn but the caller's own, last
  * one. */
 void wr_source_release(struct wr_source *source);
+
+/* Around a call that sleeps in a source and touches the runtime when it has been let go, its pin
+ * given back: destroy waits for it. Any thread; entered while the runtime is sure to be there. */
+void wr_dispatch_enter(weir_runtime *runtime);
+void wr_dispatch_leave(weir_runtime *runtime);
+/* Destroy, when no source is left: until nobody is inside. */
+void wr_dispatch_wait_left(weir_runtime *runtime);
 
 /* Sleeps until no source is left or the deadline. 0 or -ETIMEDOUT. */
 int wr_dispatch_wait_empty(weir_runtime *runtime, weir_time deadline);

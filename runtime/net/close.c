@@ -201,13 +201,18 @@ int weir_close_wait(weir_socket *socket)
         return -EINVAL;
     if (wr_source_current() == &socket->source)
         return -EDEADLK;
+    weir_runtime *runtime = socket->source.poller->runtime;
+    wr_dispatch_enter(runtime);
     int r = wr_close_begin(socket, false, wake_closer, &done);
-    if (r < 0)
+    if (r < 0) {
+        wr_dispatch_leave(runtime);
         return r;
+    }
     wr_pool_blocking_begin();
     /* acquire: pairs with the release store in wake_closer() */
     while (!atomic_load_explicit(&done, memory_order_acquire))
         wr_futex_wait(&done, 0, WEIR_NEVER);
     wr_pool_blocking_end();
+    wr_dispatch_leave(runtime);
     return 0;
 }

@@ -60,14 +60,12 @@ int weir_connect(weir_runtime *runtime, const char *address, const weir_socket_o
     return r;
 }
 
-int weir_connect_wait(weir_runtime *runtime, const char *address,
-                      const weir_socket_options *options, weir_socket **ret_socket,
-                      weir_time deadline)
+static int connect_wait(weir_runtime *runtime, const char *address,
+                        const weir_socket_options *options, weir_socket **ret_socket,
+                        weir_time deadline)
 {
     weir_socket *socket = NULL, *connected = NULL;
     weir_op op;
-    if (!runtime || !ret_socket || !wr_socket_options_valid(options))
-        return -EINVAL;
     int r = begin(runtime, address, options, &socket);
     if (r == 0)
         *ret_socket = socket;
@@ -80,5 +78,18 @@ int weir_connect_wait(weir_runtime *runtime, const char *address,
         *ret_socket = connected;
     else
         weir_reset(socket);
+    return r;
+}
+
+int weir_connect_wait(weir_runtime *runtime, const char *address,
+                      const weir_socket_options *options, weir_socket **ret_socket,
+                      weir_time deadline)
+{
+    if (!runtime || !ret_socket || !wr_socket_options_valid(options))
+        return -EINVAL;
+    /* A destroy that ends the wait must not be over before the socket has been reset. */
+    wr_dispatch_enter(runtime);
+    int r = connect_wait(runtime, address, options, ret_socket, deadline);
+    wr_dispatch_leave(runtime);
     return r;
 }

@@ -109,6 +109,15 @@ void wr_line_abort(weir_socket *socket, struct wr_line *line, int error);
 struct wr_line *wr_line_of(weir_socket *socket, const weir_op *op);
 
 /* ---- op.c: the body of every operation */
+/* Where a test stops a thread, to replay a race. */
+enum wr_net_seam { WR_SEAM_UNPINNED /* a waiting call keeps its socket no more, and is not out */ };
+#ifdef WEIR_FAULTS
+/* Set by tests before any runtime exists; NULL: nothing. */
+extern void (*wr_net_seam_hook)(enum wr_net_seam seam);
+#define WR_NET_SEAM(seam) (wr_net_seam_hook ? wr_net_seam_hook(seam) : (void)0)
+#else
+#define WR_NET_SEAM(seam) ((void)(seam))
+#endif
 bool wr_op_bad(const weir_socket *socket, const void *data, size_t length);
 bool wr_op_bad_start(const weir_socket *socket, const weir_op *op, const void *data, size_t length);
 ssize_t wr_op_start(weir_socket *socket, weir_op *op, weir_time deadline);

@@ -1,13 +1,16 @@
 /* op.c: operations: asynchronous and sleeping, started, cancelled, expired.
  *
  * A sleeping call is a node in the same line as the others, so that order holds between both
- * styles. Its protocol (W1), under the line's lock but for the sleep itself: clear x; try; on
- * EAGAIN load the futex word; wait(x): x set meanwhile -> again; else WAIT_x is set unlock; sleep
- * while the futex word is as loaded; lock The poller sets x and clears WAIT_x in one move, then
- * bumps the futex word and wakes. Its move comes before wait(x), which then fails, or after it, and
- * finds WAIT_x; the futex word was loaded before WAIT_x was set, so that the bump cannot be missed.
- * No worker takes part. A call that leaves (done, timed out, aborted) settles the line: the next in
- * line tries anew (W3). */
+ * styles. Its protocol (W1), under the line's lock but for the sleep itself:
+ *
+ *   clear x; try; on EAGAIN load the futex word
+ *   wait(x): x was set meanwhile -> again; else WAIT_x is set
+ *   unlock; sleep while the futex word is as loaded; lock; again
+ *
+ * The poller sets x and clears WAIT_x in one move, then bumps the futex word and wakes. Its move
+ * comes before wait(x), which then fails, or after it, and finds WAIT_x; the futex word was loaded
+ * before WAIT_x was set, so that the bump cannot be missed. No worker takes part. A call that
+ * leaves (done, timed out, aborted) settles the line: the next in line tries anew (W3). */
 #include <errno.h>
 #include <limits.h>
 #include <string.h>
@@ -17,6 +20,10 @@
 #include "net/net.h"
 #include "os/clock.h"
 #include "os/futex.h"
+
+#ifdef WEIR_FAULTS
+void (*wr_net_seam_hook)(enum wr_net_seam seam);
+#endif
 
 void weir_op_init(weir_op *op, weir_op_fn *done, void *context)
 {
@@ -187,11 +194,15 @@ ssize_t wr_op_wait(weir_socket *socket, weir_op *op, weir_time deadline)
     bool pinned = wr_source_pin(&socket->source);
     WR_ASSERT(pinned); /* not closing, under the lock: the socket's own pin is there */
     (void)pinned;
+    weir_runtime *runtime = socket->source.poller->runtime;
+    wr_dispatch_enter(runtime); /* the last pin posts a turn, when nothing else keeps the runtime */
     op->socket_ = socket;
     wr_line_append(line, op);
     wait_decided(socket, line, op, deadline);
     wr_unlock(&line->lock);
     wr_source_unpin(&socket->source);
+    WR_NET_SEAM(WR_SEAM_UNPINNED);
+    wr_dispatch_leave(runtime);
     return op->result_ < 0 && op->moved_ > 0 ? (ssize_t)op->moved_ : op->result_;
 }
 
