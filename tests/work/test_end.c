@@ -108,8 +108,8 @@ static void wait_for_the_next(weir_work *work, void *context)
     gate_wait(&gate);
     job_init(&inner, &ran, NULL, false);
     wr_pool_post_own(chain->rig->pool, &inner.work);
-    await_at_least(&ran, 1);
-    atomic_fetch_add(&ran, 10);
+    if (await_at_least(&ran, 1))
+        atomic_fetch_add(&ran, 10);
 }
 
 /* Nobody ticks any more, so destroy has to. */

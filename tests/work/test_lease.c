@@ -105,6 +105,10 @@ Test(lease, post_wakes_a_sleeper_and_leaves_the_one_that_waits_for_events, .time
     static struct job job;
     start(3);
     for (unsigned i = 1; i <= 20; i++) {
+        happen();                               /* the one that waits is the last to park again */
+        cr_assert(await_at_least(&poller.runs, i));
+        cr_assert(rig_await_parked(&rig, 3));
+        cr_assert(await_at_least(&poller.waits, i + 1));
         job_init(&job, &ran, NULL, false);
         wr_pool_post(rig.pool, &job.work);
         cr_assert(await_at_least(&ran, i));

@@ -98,6 +98,7 @@ Test(pool, item_is_free_again_when_its_run_is_entered, .timeout = 30)
     cr_assert_eq(wr_pool_post(rig.pool, &again.work), 0);
     cr_assert(await_at_least(&again.ran, 101));
     cr_assert_eq(atomic_load(&again.worst), 0);
+    cr_assert_eq(rig_stats(&rig).posts, 101);
     rig_stop(&rig);
 }
 
