@@ -273,8 +273,6 @@ void wr_source_release(struct wr_source *source)
 {
     struct wr_poller *poller = source->poller;
 
-    if (current == source) /* its memory may be that of another one before this turn returns */
-        current = NULL;
     atomic_fetch_sub_explicit(&poller->live, 1, memory_order_relaxed);
     wr_slots_give(&poller->runtime->slots, source);
 }
