@@ -87,14 +87,14 @@ static void post_one_by_one(const weir_options *options, unsigned rounds)
     rig_close(&rig);
 }
 
-/* (W01) WEIR_STRESS=10 makes it a million each. */
+/* (W01) WEIR_STRESS=50 makes it a million each. */
 Test(post, item_posted_while_the_last_worker_goes_to_sleep_runs, .timeout = 600)
 {
     weir_options options = WEIR_OPTIONS_INIT;
 
     options.workers = options.workers_max = 2;
     options.spin_us_plus_one = 1; /* no spin: each item finds the pool parking */
-    post_one_by_one(&options, support_rounds(50000));
+    post_one_by_one(&options, support_rounds(20000));
 }
 
 /* (W01) */
@@ -104,7 +104,7 @@ Test(post, item_posted_while_the_last_worker_spins_runs, .timeout = 600)
 
     options.workers = options.workers_max = 2;
     options.spin_us_plus_one = 6; /* shorter than a round: it often ends in the middle of a post */
-    post_one_by_one(&options, support_rounds(50000));
+    post_one_by_one(&options, support_rounds(20000));
 }
 
 /* ---- memory that is gone when the item runs ------------------------------------------------ */
