@@ -71,6 +71,8 @@ void wr_line_settle(weir_socket *socket, struct wr_line *line)
         wr_source_unwant(source, line->bit);
     if (line->head)
         wr_source_wake(source, line->bit);
+    else if (line == &socket->out)
+        wr_write_fin(socket);
 }
 
 void wr_line_service(weir_socket *socket, struct wr_line *line)
@@ -94,8 +96,6 @@ void wr_line_service(weir_socket *socket, struct wr_line *line)
     }
     if (!line->head || line->head->flags_ & WR_OP_SYNC)
         wr_line_settle(socket, line);
-    if (line == &socket->out)
-        wr_write_fin(socket);
     wr_unlock(&line->lock);
     wr_line_report(socket, line);
 }

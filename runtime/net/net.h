@@ -96,7 +96,7 @@ void wr_line_append(struct wr_line *line, weir_op *op);
 void wr_line_push_head(struct wr_line *line, weir_op *op);
 /* Takes a pending op out and decides it. Asynchronous: its callback comes with wr_line_report(). */
 void wr_line_end(weir_socket *socket, struct wr_line *line, weir_op *op, ssize_t result);
-/* After the head changed. */
+/* After the head changed: the next one is woken or gets a turn; behind the last one FIN may go. */
 void wr_line_settle(weir_socket *socket, struct wr_line *line);
 /* The turn: tries from the head on until the kernel has no more. Takes the lock. */
 void wr_line_service(weir_socket *socket, struct wr_line *line);
