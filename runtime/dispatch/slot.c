@@ -94,8 +94,9 @@ int wr_slots_take(struct wr_slots *slots, struct wr_source **ret_source)
         slots->free_first = source->next_free;
         if (!slots->free_first)
             slots->free_last = NULL;
-        /* All but the name, the word and the futex words: a poller may be reading the word because
-         * of a stale event, or be about to wake a waiter that has left meanwhile. */
+        /* All but the name, the word, the futex words and the pins: a poller may be reading the
+         * word because of a stale event, or be about to wake a waiter that has left meanwhile; a
+         * late cancel may try to pin. */
         size_t head = offsetof(struct wr_source, fd);
         memset((unsigned char *)source + head, 0, slots->element_size - head);
     }

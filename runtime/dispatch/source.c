@@ -190,8 +190,9 @@ bool wr_source_pin(struct wr_source *source)
     do {
         if (refs == 0)
             return false;
+        /* acquire: pairs with the release store in wr_source_open(): the owner is made */
     } while (!atomic_compare_exchange_weak_explicit(&source->refs, &refs, refs + 1,
-                                                    memory_order_relaxed, memory_order_relaxed));
+                                                    memory_order_acquire, memory_order_relaxed));
     return true;
 }
 
@@ -241,8 +242,9 @@ int wr_source_open(weir_runtime *runtime, int fd,
     source->fd = fd;
     source->poller = best;
     source->turn = turn;
-    atomic_store_explicit(&source->refs, 1, memory_order_relaxed);
     weir_work_init(&source->work, run_posted, source);
+    /* release: pairs with the acquire in wr_source_pin() */
+    atomic_store_explicit(&source->refs, 1, memory_order_release);
     *ret_source = source;
     return 0;
 }
@@ -269,10 +271,26 @@ void wr_source_detach(struct wr_source *source)
     source->poller->ops->detach(source->poller->backend, source->fd, wr_source_token(source));
 }
 
+/* The own pin of a source that never came to be watched. Who pins it meanwhile has mistaken it for
+ * its slot's last owner, and is gone in a few instructions. */
+static void drop_unused(struct wr_source *source)
+{
+    uint32_t refs = atomic_load_explicit(&source->refs, memory_order_relaxed);
+
+    /* acq_rel: pairs with the same move in wr_source_unpin_own() */
+    while (refs > 0 &&
+           (refs > 1 || !atomic_compare_exchange_weak_explicit(
+                            &source->refs, &refs, 0, memory_order_acq_rel, memory_order_relaxed))) {
+        wr_cpu_relax();
+        refs = atomic_load_explicit(&source->refs, memory_order_relaxed);
+    }
+}
+
 void wr_source_release(struct wr_source *source)
 {
     struct wr_poller *poller = source->poller;
 
+    drop_unused(source);
     atomic_fetch_sub_explicit(&poller->live, 1, memory_order_relaxed);
     wr_slots_give(&poller->runtime->slots, source);
 }

@@ -64,8 +64,8 @@ struct wr_source {
     _Atomic uint32_t wake[2];           /* futex words of waiters, in and out */
     struct wr_source *next_free;
     uint32_t slot;
+    _Atomic uint32_t refs;              /* 1 for being open, 1 for each call that is in it; 0: free */
     int fd;                             /* -1: none; zeroed from here on for a new owner */
-    _Atomic uint32_t refs;              /* 1 for being open, 1 for each call that sleeps in it */
     struct wr_poller *poller;
     /* One turn on a worker, with what take() returned. GONE: the source must not be touched. */
     enum wr_turn (*turn)(struct wr_source *source, uint32_t flags);
@@ -96,7 +96,8 @@ void wr_source_unwait(struct wr_source *source, uint32_t bit);
 void wr_source_wake(struct wr_source *source, uint32_t bit);
 uint32_t wr_source_flags(struct wr_source *source);
 
-/* Keeps the slot from being given away. False: it is going already. Any thread. */
+/* Keeps the slot from being given away. False: it is going already, or nobody lives there. Who
+ * lives there may be another than the caller thought of. Any thread. */
 bool wr_source_pin(struct wr_source *source);
 /* Gives a pin back. Who gives the last one back of a source that has ended posts its last turn. */
 void wr_source_unpin(struct wr_source *source);

@@ -130,6 +130,7 @@ void wr_line_report(weir_socket *socket, struct wr_line *line)
             line->ended = op->next_;
             op->next_ = NULL;
             op->state_ = WR_OP_IDLE;
+            __atomic_store_n(&op->socket_, NULL, __ATOMIC_RELAXED); /* see weir_cancel() */
         }
         wr_unlock(&line->lock);
         if (!op)

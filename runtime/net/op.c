@@ -17,6 +17,7 @@
 
 #include "base/assert.h"
 #include "base/list.h"
+#include "dispatch/watch.h"
 #include "net/net.h"
 #include "os/clock.h"
 #include "os/futex.h"
@@ -58,11 +59,23 @@ size_t weir_op_moved(const weir_op *op)
     return op ? op->moved_ : 0;
 }
 
+/* Where an operation is pending: the socket, and in the lowest bit the line. Written under the
+ * line's lock, read by cancels at any time. */
+static void *place_of(weir_socket *socket, const struct wr_line *line)
+{
+    return (char *)socket + (line == &socket->out);
+}
+
+static weir_socket *socket_at(void *place)
+{
+    return (weir_socket *)(void *)((char *)place - ((uintptr_t)place & 1));
+}
+
 /* The poller, under its timers' lock: the op is in its line, hence alive, and so is the socket. */
 static void op_expired(struct weir_deadline_ *deadline)
 {
     weir_op *op = WR_CONTAINER_OF(deadline, weir_op, deadline_);
-    weir_socket *socket = op->socket_;
+    weir_socket *socket = socket_at(__atomic_load_n(&op->socket_, __ATOMIC_RELAXED));
     /* release: pairs with the acquire in expired() of line.c */
     __atomic_store_n(&op->expired_, 1, __ATOMIC_RELEASE);
     wr_source_schedule(&socket->source, WR_CTL);
@@ -117,7 +130,8 @@ ssize_t wr_op_start(weir_socket *socket, weir_op *op, weir_time deadline)
     if (r == -EAGAIN && deadline != WEIR_NEVER && deadline <= wr_clock_now())
         r = -ETIMEDOUT;
     if (r == -EAGAIN) {
-        op->socket_ = socket;
+        /* release: pairs with the acquire in weir_cancel() */
+        __atomic_store_n(&op->socket_, place_of(socket, line), __ATOMIC_RELEASE);
         wr_line_append(line, op);
         if (deadline != WEIR_NEVER) {
             op->flags_ |= WR_OP_TIMED;
@@ -196,7 +210,6 @@ ssize_t wr_op_wait(weir_socket *socket, weir_op *op, weir_time deadline)
     (void)pinned;
     weir_runtime *runtime = socket->source.poller->runtime;
     wr_dispatch_enter(runtime); /* the last pin posts a turn, when nothing else keeps the runtime */
-    op->socket_ = socket;
     wr_line_append(line, op);
     wait_decided(socket, line, op, deadline);
     wr_unlock(&line->lock);
@@ -210,14 +223,23 @@ int weir_cancel(weir_op *op)
 {
     if (!op)
         return -EINVAL;
-    weir_socket *socket = op->socket_;
-    if (!socket)
+    /* acquire: pairs with the release in wr_op_start() */
+    void *place = __atomic_load_n(&op->socket_, __ATOMIC_ACQUIRE);
+    weir_socket *socket = socket_at(place);
+    /* It may end right now and the slot go to another: then we pin and lock that one in vain. */
+    if (!place || !wr_source_pin(&socket->source))
         return -EALREADY;
-    struct wr_line *line = wr_line_of(socket, op);
+    struct wr_line *line = place == (void *)socket ? &socket->in : &socket->out;
     int r = -EALREADY;
 
+    if (wr_watch_is(&socket->source)) { /* which has no lines */
+        wr_source_unpin(&socket->source);
+        return r;
+    }
     wr_lock(&line->lock);
-    if (op->state_ == WR_OP_PENDING && op->socket_ == socket) {
+    /* Its place is taken back under this lock before it can be started anew, elsewhere too: as long
+     * as it is here, so is the operation. */
+    if (__atomic_load_n(&op->socket_, __ATOMIC_RELAXED) == place && op->state_ == WR_OP_PENDING) {
         bool head = line->head == op;
         wr_line_end(socket, line, op, -ECANCELED);
         if (head)
@@ -226,6 +248,7 @@ int weir_cancel(weir_op *op)
         r = 0;
     }
     wr_unlock(&line->lock);
+    wr_source_unpin(&socket->source);
     return r;
 }
 
