@@ -86,8 +86,12 @@ void wr_write_failed(weir_socket *socket, int error)
 {
     socket->write_error = error;
     wr_write_drop(socket);
-    /* A writer that waits to be told hears of it; a reader hears by itself. */
+    /* A writer that waits to be told hears of it. A reader hears from the kernel that the peer is
+     * gone; of another error (no memory, say) neither it nor the peer would hear, and both might
+     * wait for each other. */
     socket->drained = true;
+    if (error != -EPIPE && error != -ECONNRESET && socket->source.fd >= 0)
+        wr_sock_shutdown(socket->source.fd, SHUT_RDWR);
     wr_source_schedule(&socket->source, WR_CTL);
     if (socket->out.head)
         wr_line_settle(socket, &socket->out);
