@@ -64,7 +64,7 @@ struct wr_source {
     _Atomic uint32_t wake[2];           /* futex words of waiters, in and out */
     struct wr_source *next_free;
     uint32_t slot;
-    _Atomic uint32_t refs;              /* 1 for being open, 1 for each call that is in it; 0: free */
+    _Atomic uint32_t refs;              /* 1 for being open, 1 for each call inside; 0: free */
     int fd;                             /* -1: none; zeroed from here on for a new owner */
     struct wr_poller *poller;
     /* One turn on a worker, with what take() returned. GONE: the source must not be touched. */

@@ -340,6 +340,35 @@ Test(wait, a_receiver_and_a_started_send_share_a_socket, .timeout = 30)
     rig_close(&rig);
 }
 
+/* What a receiver notes and what a turn reads at the same time must be ordered. */
+Test(wait, a_receiver_sees_the_end_while_a_send_goes_on, .timeout = 30)
+{
+    enum { SIZE = 2 << 20 };
+    static char out[SIZE], in[SIZE];
+    struct rig rig;
+    struct waiter waiter;
+    struct rig_op op;
+    weir_socket *socket;
+
+    rig_open(&rig, 2);
+    for (int round = 0; round < 10; round++) {
+        int peer = rig_tcp(&rig, NULL, &socket);
+        waiter_start(&waiter, socket, WEIR_NEVER);
+        waiter_await_asleep(&waiter);
+        rig_op_init(&op);
+        cr_assert_eq(weir_send(socket, &op.op, out, SIZE, WEIR_NEVER), -EINPROGRESS);
+        rig_peer_receive(peer, in, SIZE / 2);
+        shutdown(peer, SHUT_WR);
+        rig_peer_receive(peer, in, SIZE / 2);
+        cr_assert_eq(waiter_join(&waiter), 0, "the end");
+        cr_assert(rig_op_await(&op, 5000));
+        cr_assert_eq(op.result, SIZE, "sending goes on");
+        cr_assert_eq(weir_close_wait(socket), 0, "the peer has finished");
+        close(peer);
+    }
+    rig_close(&rig);
+}
+
 Test(wait, a_sender_sleeps_until_the_peer_reads, .timeout = 30)
 {
     enum { SIZE = 8 << 20 };

@@ -1,6 +1,7 @@
-/* A cancel that comes late: the operation has ended, has been started anew elsewhere, its socket has
- * been closed and the slot belongs to another. Legal as long as the operation's memory is there; it
- * read the operation's fields without any order, and took a lock of whoever lived in the slot. */
+/* A cancel that comes late: the operation has ended, has been started anew elsewhere, its socket
+ * has been closed and the slot belongs to another. Legal as long as the operation's memory is
+ * there; it read the operation's fields without any order, and took a lock of whoever lived in the
+ * slot. */
 #include <errno.h>
 #include <unistd.h>
 
