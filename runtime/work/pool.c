@@ -304,7 +304,6 @@ void wr_pool_name_stuck(struct wr_pool *pool)
                                                                 memory_order_relaxed);
     if (now < next)
         return;
-    atomic_store_explicit(&pool->stuck_said, now + STUCK_SAID_NS, memory_order_relaxed);
     wr_lock(&lane->lock);
     for (unsigned i = 0; i < lane->threads_max && length < sizeof names - 32; i++) {
         struct wr_worker *worker = lane->slots[i];
@@ -314,6 +313,9 @@ void wr_pool_name_stuck(struct wr_pool *pool)
                                        worker->thread.name);
     }
     wr_unlock(&lane->lock);
+    if (length == 0)
+        return; /* they are about to start, or to end */
+    atomic_store_explicit(&pool->stuck_said, now + STUCK_SAID_NS, memory_order_relaxed);
     wr_log(pool->options.log, WEIR_LOG_WARN, "no worker is free; inside a callback:%s", names);
 }
 

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 
+#include "dispatch/dispatch.h"
 #include "support/scarce.h"
 
 #ifdef WEIR_FAULTS
@@ -145,6 +146,18 @@ Test(few_threads, a_blocking_job_without_a_thread_is_refused_and_free_again, .ti
     fail_creations(~0u);
     cr_expect_eq(weir_post_blocking(rig.runtime, &work), 0);
     cr_assert(RIG_UNTIL(atomic_load(&ran) == 2, 5000));
+    rig_close(&rig);
+}
+
+/* Workers that are not there yet, or do not run anything, are not what an event waits for. */
+Test(few_threads, an_idle_worker_is_not_called_stuck, .timeout = 60)
+{
+    struct rig rig;
+
+    rig_open(&rig, 2);
+    rig_sleep_ms(20);
+    wr_pool_name_stuck(rig.runtime->pool);
+    cr_expect_eq(rig.lines[WEIR_LOG_WARN], 0, "%s", rig.text);
     rig_close(&rig);
 }
 
