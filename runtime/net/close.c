@@ -37,6 +37,7 @@ static void deadline_passed(struct weir_deadline_ *deadline)
 void wr_close_init(weir_socket *socket)
 {
     wr_deadline_init(&socket->deadline, deadline_passed);
+    socket->read_due = WEIR_NEVER;
 }
 
 int wr_close_begin(weir_socket *socket, bool reset, weir_closed_fn *closed, void *context)
@@ -138,7 +139,7 @@ enum wr_turn wr_close_turn(weir_socket *socket, struct wr_scratch *scratch, uint
 {
     wr_lock(&socket->out.lock);
     bool closing = socket->closing, reset = socket->reset || socket->write_error;
-    bool flushing = socket->out.head != NULL, finished = socket->ended;
+    bool flushing = socket->out.head != NULL;
     wr_unlock(&socket->out.lock);
 
     if (!closing)
@@ -155,7 +156,9 @@ enum wr_turn wr_close_turn(weir_socket *socket, struct wr_scratch *scratch, uint
         wr_source_want(&socket->source, WR_OUT);
         return WR_TURN_DONE;
     }
-    if (finished || drop_input(socket, scratch))
+    /* `ended` is the in line's; who saw `closing` sees what was written before, and nobody writes it
+     * now. */
+    if (socket->ended || drop_input(socket, scratch))
         return end(socket, socket->dropped > LINGER_BYTES_MAX);
     arm_linger(socket);
     wr_source_want(&socket->source, WR_IN);

@@ -78,6 +78,7 @@ struct weir_socket {
     weir_closed_fn *closed; /* under both locks */
     void *closed_context;
     struct weir_deadline_ deadline; /* of reading; of accepting again; of lingering */
+    weir_time read_due;             /* what on_read is to hear of, else WEIR_NEVER: under in.lock */
     size_t pending;                 /* bytes written and not taken by the kernel: under out.lock */
     size_t dropped;                 /* bytes read and dropped while lingering: only in a turn */
     uint32_t write_high, write_low;

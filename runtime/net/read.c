@@ -64,10 +64,12 @@ int weir_read_deadline(weir_socket *socket, weir_time deadline)
     int r = 0;
 
     wr_lock(&socket->in.lock);
-    if (socket->closing)
+    if (socket->closing) {
         r = -ECANCELED;
-    else
+    } else {
+        socket->read_due = deadline;
         wr_poller_deadline(socket->source.poller, &socket->deadline, deadline);
+    }
     wr_unlock(&socket->in.lock);
     return r;
 }
@@ -112,14 +114,15 @@ void wr_read_timeout(weir_socket *socket)
 {
     struct wr_view_origin origin = {.alloc = wr_socket_alloc(socket)};
 
-    /* Armed again since it passed: then it is not due any more. */
-    if (wr_timers_armed(&socket->source.poller->timers, &socket->deadline))
-        return;
     wr_lock(&socket->in.lock);
-    weir_read_fn *on_read = socket->closing ? NULL : socket->on_read; /* also while paused */
+    /* It may have been moved or taken back since it passed: then there is nothing to tell. */
+    bool due = !socket->closing && socket->read_due <= wr_clock_now();
+    if (due)
+        socket->read_due = WEIR_NEVER;
+    weir_read_fn *on_read = socket->on_read; /* also while paused */
     void *context = socket->in_context;
     wr_unlock(&socket->in.lock);
-    if (on_read)
+    if (due && on_read)
         deliver(socket, "", 0, -ETIMEDOUT, &origin, on_read, context);
 }
 
