@@ -294,7 +294,8 @@ ssize_t wr_sock_send_file(int fd, int file, int64_t *offset, size_t length)
         r = injected(WR_FAULT_SENDFILE) ? -1 : sendfile(fd, file, &at, length);
     while (interrupted(r));
     int error = errno;
-    guard_end(&guard, r < 0 && error == EPIPE);
+    /* Also when some went out before the connection broke: then the count is the answer. */
+    guard_end(&guard, r < 0 ? error == EPIPE : (size_t)r < length);
     errno = error;
     if (r > 0)
         *offset = at;
