@@ -92,6 +92,8 @@ int weir_watch_set(weir_watch *watch, unsigned interest)
     int r = watch->closing ? -ECANCELED : 0;
     if (r == 0) {
         watch->interest = interest;
+        /* What an earlier set found is stale: the rearm makes the kernel look anew. */
+        wr_source_clear(source, BOTH);
         r = wr_source_rearm(source, interest);
         if (r < 0) {
             watch->interest = 0;
