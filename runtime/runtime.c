@@ -2,8 +2,8 @@
  *
  * Start: settings, back end, pollers (no threads yet), counters, the pool with its threads, the
  * pollers' threads. Stop: nothing new is accepted; every source is reset and ends by turns on the
- * pool; when none is left, and no thread of the host in a waiting call, the deadlines are dropped and
- * the pollers joined; the pool runs what is posted and is joined; then memory is given back. A
+ * pool; when none is left, and no thread of the host in a waiting call, the deadlines are dropped
+ * and the pollers joined; the pool runs what is posted and is joined; then memory is given back. A
  * half-started runtime is stopped by the same steps. */
 #include <weir/runtime.h>
 
@@ -181,11 +181,20 @@ out:
     return r;
 }
 
+static void leave_it(void *memory, size_t size, void *context)
+{
+    (void)memory;
+    (void)size;
+    (void)context;
+}
+
 /* In the child of a fork there are none of our threads: only the descriptors are closed. The epoll
  * set is shared with the parent and must not be changed; what the parent's threads held stays as it
- * is. */
+ * is: half changed, perhaps, and the lock of the host's allocator might be among it. So no memory
+ * is given back. */
 static void forget(weir_runtime *runtime)
 {
+    runtime->alloc.source.release = leave_it;
     wr_net_forget(runtime);
     for (unsigned i = 0; i < runtime->poller_count; i++)
         runtime->pollers[i].ops->close(runtime->pollers[i].backend);
