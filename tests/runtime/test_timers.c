@@ -234,7 +234,8 @@ static void run_series(struct series *series, weir_time first, enum weir_timer_m
     rig_close(&rig);
 }
 
-/* (T03) A period of 20 ms, callbacks of 8 and 50 ms: the grid stays, what does not fit is counted. */
+/* (T03) A period of 20 ms, callbacks of 8 and 50 ms: the grid stays, what does not fit is
+ * counted. */
 Test(timers, fixed_rate_neither_drifts_nor_queues_what_it_missed, .timeout = 60)
 {
     static struct series series;
