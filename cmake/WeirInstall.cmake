@@ -14,6 +14,9 @@ install(FILES ${PROJECT_BINARY_DIR}/weirConfig.cmake ${PROJECT_BINARY_DIR}/weirC
     DESTINATION ${package_dir})
 
 set(WEIR_PC_LIBS_PRIVATE "-pthread")
+if(URING_FOUND)
+    string(APPEND WEIR_PC_LIBS_PRIVATE " -luring")
+endif()
 configure_file(cmake/weir.pc.in ${PROJECT_BINARY_DIR}/weir.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/weir.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 

@@ -8,11 +8,26 @@ add_library(weir_ck INTERFACE)
 target_compile_options(weir_ck INTERFACE ${CK_CFLAGS})
 target_include_directories(weir_ck SYSTEM INTERFACE ${CK_INCLUDE_DIRS})
 
+# The io_uring back end, where liburing is. Empty lists without it.
+set(WEIR_URING AUTO CACHE STRING "The io_uring back end: AUTO (where liburing is found), ON, OFF")
+set_property(CACHE WEIR_URING PROPERTY STRINGS AUTO ON OFF)
+if(WEIR_URING STREQUAL "AUTO")
+    pkg_check_modules(URING QUIET IMPORTED_TARGET liburing>=2.3)
+elseif(WEIR_URING)
+    pkg_check_modules(URING REQUIRED IMPORTED_TARGET liburing>=2.3)
+else()
+    set(URING_FOUND FALSE)
+endif()
+if(URING_FOUND)
+    set(WEIR_URING_TARGET PkgConfig::URING)
+    set(WEIR_URING_SOURCES uring.c uring_ring.c uring_probe.c)
+endif()
+
 # How our own code is compiled. Linked PRIVATE by every target of ours, never exported.
 add_library(weir_build INTERFACE)
 target_compile_definitions(weir_build INTERFACE _GNU_SOURCE
     $<$<BOOL:${WEIR_ASSERTS}>:WEIR_ASSERTS> $<$<BOOL:${WEIR_FAULTS}>:WEIR_FAULTS>
-    $<$<STREQUAL:${WEIR_SANITIZE},thread>:WEIR_TSAN>)
+    $<$<STREQUAL:${WEIR_SANITIZE},thread>:WEIR_TSAN> $<$<BOOL:${URING_FOUND}>:WEIR_URING>)
 target_compile_options(weir_build INTERFACE -fno-omit-frame-pointer
     -Wall -Wextra -Wpedantic -Wshadow -Wconversion $<$<BOOL:${WEIR_WERROR}>:-Werror>)
 if(WEIR_SANITIZE STREQUAL "address")

@@ -165,6 +165,11 @@ int weir_runtime_create(weir_runtime **ret_runtime, const weir_options *user)
     runtime->thread_start = options.thread_start;
     runtime->thread_stop = options.thread_stop;
     runtime->thread_context = options.thread_context;
+    if (ops->owner_waits && options.poll == WEIR_POLL_LEASE) {
+        wr_log(&options.log, WEIR_LOG_INFO,
+               "%s is for one thread a poller: pollers are dedicated, not leased", ops->name);
+        options.poll = WEIR_POLL_DEDICATED;
+    }
     made->options = options;
     made->backend = ops->name;
     memcpy(made->why, why, sizeof why);

@@ -1,11 +1,39 @@
 /* backends.c: the choice. It is made once a runtime and its reason is kept: see
- * weir_runtime_backend(). */
+ * weir_runtime_backend().
+ *
+ * auto is epoll and looks no further: where a system call is answered by killing the process, only
+ * who asks for io_uring may make one. */
 #include "poll/backends.h"
 
 #include <errno.h>
 #include <stdio.h>
 
 #include "base/assert.h"
+#ifdef WEIR_URING
+#include "poll/uring_private.h"
+
+#define NOT_CHOSEN "auto: epoll; io_uring is in this build, WEIR_BACKEND=io_uring uses it"
+
+static int choose_uring(const struct wr_poll_ops **ret_ops, char ret_why[WR_WHY_MAX])
+{
+    int r = wr_uring_probe(ret_why);
+
+    if (r == 0)
+        *ret_ops = &wr_poll_uring;
+    return r == 0 || r == -ENOMEM || r == -EMFILE || r == -ENFILE ? r : -ENOSYS;
+}
+
+#else
+#define NOT_CHOSEN "auto: epoll; io_uring is not in this build"
+
+static int choose_uring(const struct wr_poll_ops **ret_ops, char ret_why[WR_WHY_MAX])
+{
+    (void)ret_ops;
+    snprintf(ret_why, WR_WHY_MAX, "io_uring was asked for and is not in this build");
+    return -ENOSYS;
+}
+
+#endif
 
 int wr_backend_choose(enum weir_backend wanted, const struct wr_poll_ops **ret_ops,
                       char ret_why[WR_WHY_MAX])
@@ -14,14 +42,13 @@ int wr_backend_choose(enum weir_backend wanted, const struct wr_poll_ops **ret_o
     switch (wanted) {
     case WEIR_BACKEND_DEFAULT:
     case WEIR_BACKEND_AUTO:
-        snprintf(ret_why, WR_WHY_MAX, "auto: io_uring is not in this build");
+        snprintf(ret_why, WR_WHY_MAX, NOT_CHOSEN);
         break;
     case WEIR_BACKEND_EPOLL:
         snprintf(ret_why, WR_WHY_MAX, "asked for");
         break;
     case WEIR_BACKEND_IO_URING:
-        snprintf(ret_why, WR_WHY_MAX, "io_uring was asked for and is not in this build");
-        return -ENOSYS;
+        return choose_uring(ret_ops, ret_why);
     default:
         snprintf(ret_why, WR_WHY_MAX, "no such back end: %d", (int)wanted);
         return -EINVAL;

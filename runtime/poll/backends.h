@@ -8,8 +8,8 @@
 
 #define WR_WHY_MAX 160
 
-/* Chooses by `wanted` (never DEFAULT). 0, with the table and one line of reason; -ENOSYS strict and
- * not to be had (ret_why is written in that case too). */
+/* Chooses by `wanted` (never DEFAULT). 0, with the table and one line of reason; io_uring is
+ * strict: -ENOSYS not to be had here; -ENOMEM, -EMFILE, -ENFILE (ret_why is written then, too). */
 int wr_backend_choose(enum weir_backend wanted, const struct wr_poll_ops **ret_ops,
                       char ret_why[WR_WHY_MAX]);
 

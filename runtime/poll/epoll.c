@@ -33,6 +33,7 @@
 #include "base/tsan.h"
 #include "os/clock.h"
 #include "os/fault.h"
+#include "poll/epoll.h"
 #include "poll/poller.h"
 #include "poll/tokens.h"
 
@@ -315,6 +316,29 @@ static void backend_doorbell(struct wr_poller_backend *backend)
     ssize_t written = write(backend->doorbell_fd, &one, sizeof(one));
     WR_ASSERT(written == (ssize_t)sizeof(one));
     errno = saved;
+}
+
+int wr_poll_epoll_fd(const struct wr_poller_backend *backend)
+{
+    return backend->epoll_fd;
+}
+
+bool wr_poll_epoll_holds(struct wr_poller_backend *backend, int fd)
+{
+    bool holds = false;
+
+    wr_tokens_lock(&backend->tokens, fd);
+    uint64_t *slot = wr_tokens_find(&backend->tokens, fd);
+    if (slot != NULL && *slot != WR_POLL_TOKEN_NONE) {
+        /* Only the kernel knows whether the number means what it did when it was attached. */
+        holds = control(backend, EPOLL_CTL_ADD, fd, EPOLLONESHOT, WR_POLL_TOKEN_NONE) == -EEXIST;
+        if (!holds) {
+            (void)control(backend, EPOLL_CTL_DEL, fd, 0, WR_POLL_TOKEN_NONE);
+            *slot = WR_POLL_TOKEN_NONE;
+        }
+    }
+    wr_tokens_unlock(&backend->tokens, fd);
+    return holds;
 }
 
 const struct wr_poll_ops wr_poll_epoll = {

@@ -7,6 +7,7 @@
 #ifndef WR_POLL_POLLER_H
 #define WR_POLL_POLLER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -38,6 +39,8 @@ enum wr_poll_mode {
 
 struct wr_poll_ops {
     const char *name;
+    /* wait() is for one thread from the first call on: no lease. */
+    bool owner_waits;
     /* 0; -ENOSYS, -EPERM not to be had here; -EMFILE, -ENFILE, -ENOMEM. */
     int (*open)(struct wr_poller_backend **ret_backend, struct wr_alloc *alloc, unsigned batch_max);
     void (*close)(struct wr_poller_backend *backend);
@@ -48,7 +51,9 @@ struct wr_poll_ops {
     /* Any thread; ONESHOT only. `bits` of IN|OUT; 0 disarms. 0; -ENOENT not attached (closed by its
      * owner); -EBADF. */
     int (*rearm)(struct wr_poller_backend *backend, int fd, uint64_t token, uint32_t bits);
-    /* Any thread, before the descriptor is closed. 0; -ENOENT, -EBADF it was gone. */
+    /* Any thread, before the descriptor is closed. 0; -ENOENT, -EBADF it was gone. Called by a
+     * thread that does not wait itself: the kernel has let go of the descriptor when this returns,
+     * so that a close() is one; it may have to wait for a turn of the owner. */
     int (*detach)(struct wr_poller_backend *backend, int fd, uint64_t token);
     /* The owning thread. Sleeps until an event, the doorbell or the deadline (absolute; WEIR_NEVER;
      * one that has passed: does not sleep). Returns the number of events (0: deadline, doorbell,

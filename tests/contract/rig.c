@@ -6,8 +6,23 @@
 #include <unistd.h>
 
 #include "os/clock.h"
+#include "poll/backends.h"
 #include "support/fake_poll.h"
 #include "support/fds.h"
+
+#ifdef WEIR_URING
+
+const struct wr_poll_ops *rig_uring(void)
+{
+    const struct wr_poll_ops *ops = NULL;
+    char why[WR_WHY_MAX] = "";
+
+    if (wr_backend_choose(WEIR_BACKEND_IO_URING, &ops, why) < 0)
+        cr_skip_test("%s", why);
+    return ops;
+}
+
+#endif
 
 void rig_open(struct rig *rig, const struct wr_poll_ops *ops)
 {

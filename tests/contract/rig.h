@@ -49,35 +49,36 @@ uint32_t rig_bits(struct rig *rig, uint64_t token, unsigned *ret_others);
 /* Waits (up to two seconds) for an event of `token`; its bits, 0 when none came. */
 uint32_t rig_await(struct rig *rig, uint64_t token);
 
+#define RIG_ON_(Suite, Name, Ops)                                                                  \
+    Test(Suite, Name, .timeout = 30)                                                               \
+    {                                                                                              \
+        static struct rig rig;                                                                     \
+        rig_open(&rig, Ops);                                                                       \
+        Name##_on(&rig);                                                                           \
+        rig_close(&rig);                                                                           \
+    }
+
+#ifdef WEIR_URING
+/* The table, or the test is skipped: this kernel does not let us. */
+const struct wr_poll_ops *rig_uring(void);
+#define RIG_ON_URING_(Name) RIG_ON_(io_uring, Name, rig_uring())
+#else
+#define RIG_ON_URING_(Name)
+#endif
+
 /* A test of every back end: the body gets an open rig. */
 #define EVERY_BACKEND(Name)                                                                        \
     static void Name##_on(struct rig *rig);                                                        \
-    Test(epoll, Name, .timeout = 30)                                                               \
-    {                                                                                              \
-        static struct rig rig;                                                                     \
-        rig_open(&rig, &wr_poll_epoll);                                                            \
-        Name##_on(&rig);                                                                           \
-        rig_close(&rig);                                                                           \
-    }                                                                                              \
-    Test(fake, Name, .timeout = 30)                                                                \
-    {                                                                                              \
-        static struct rig rig;                                                                     \
-        rig_open(&rig, &wr_poll_fake);                                                             \
-        Name##_on(&rig);                                                                           \
-        rig_close(&rig);                                                                           \
-    }                                                                                              \
+    RIG_ON_(epoll, Name, &wr_poll_epoll)                                                           \
+    RIG_ON_URING_(Name)                                                                            \
+    RIG_ON_(fake, Name, &wr_poll_fake)                                                             \
     static void Name##_on(struct rig *rig)
 
 /* A test of what only a kernel can do. */
 #define EVERY_KERNEL_BACKEND(Name)                                                                 \
     static void Name##_on(struct rig *rig);                                                        \
-    Test(epoll, Name, .timeout = 30)                                                               \
-    {                                                                                              \
-        static struct rig rig;                                                                     \
-        rig_open(&rig, &wr_poll_epoll);                                                            \
-        Name##_on(&rig);                                                                           \
-        rig_close(&rig);                                                                           \
-    }                                                                                              \
+    RIG_ON_(epoll, Name, &wr_poll_epoll)                                                           \
+    RIG_ON_URING_(Name)                                                                            \
     static void Name##_on(struct rig *rig)
 
 #endif

@@ -1,0 +1,523 @@
+/* uring.c: the back end on io_uring: one ring a poller, used for readiness only.
+ *
+ * EDGE     (sockets and listeners, all ours): one multishot poll each in the ring.
+ * ONESHOT  (foreign descriptors): in an epoll set that the ring polls. A poll in a ring holds the
+ *          description open: a descriptor that its owner closes would stay open, its peer would see
+ *          no FIN, and only epoll can tell that a number means another description now.
+ *
+ * ONLY THE OWNER ENTERS THE RING. attach() and detach() are commands on a stack that the owner
+ * takes as a whole before each sleep. The bell word decides whether somebody must write to the
+ * eventfd:
+ *
+ *   anybody   push; bell <- RUNG by exchange; it was ASLEEP: write the eventfd
+ *   owner     take the commands; AWAKE -> ASLEEP by compare-and-exchange, which fails when it is
+ *             RUNG: then do not sleep; after the sleep bell <- AWAKE by exchange
+ *
+ * Nothing is overlooked: a push whose exchange comes before the owner's makes it fail, or is read
+ * by the one after the sleep, and the next wait takes the command; one that comes after finds
+ * ASLEEP and writes. RUNG stays until a wait has returned because of it. Many rings cost one write.
+ *
+ * detach() from another thread waits until the owner has seen the poll's final completion. So the
+ * close() that follows is a close: FIN or RST leaves, the port is free, and no event of that token
+ * comes any more. The owner runs no user code, hence that takes one turn of it, not longer. The
+ * owner itself, or anybody before there is an owner, cannot wait: the next wait does it.
+ *
+ * Every multishot poll that ends (no F_MORE) is armed again: the kernel ends them when the
+ * completion queue is full. What cannot be armed now is tried again soon. When the kernel says that
+ * it dropped a completion (-EBADR), nobody knows whose: all polls are cancelled and armed anew. */
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "os/clock.h"
+#include "os/fault.h"
+#include "os/futex.h"
+#include "os/thread.h"
+#include "poll/uring_private.h"
+
+#define ALL_BITS (WR_POLL_IN | WR_POLL_OUT | WR_POLL_HUP)
+/* Looks for more completions within one wait: bounds its turn (D7). */
+#define ROUNDS_MAX 256
+
+struct batch {
+    struct wr_poll_event *events;
+    size_t max, count;
+};
+
+/* ---- any thread -------------------------------------------------------------------------- */
+
+static void backend_doorbell(struct wr_poller_backend *backend)
+{
+    static const uint64_t one = 1;
+
+    /* acq_rel: pairs with the moves of the owner in sleep_once(); see above */
+    if (atomic_exchange_explicit(&backend->bell, WR_BELL_RUNG, memory_order_acq_rel) !=
+        WR_BELL_ASLEEP)
+        return;
+    int saved = errno;
+    ssize_t written = write(backend->bell_fd, &one, sizeof one);
+    WR_ASSERT(written == (ssize_t)sizeof one);
+    (void)written;
+    errno = saved;
+}
+
+static bool is_owner(struct wr_poller_backend *backend)
+{
+    return atomic_load_explicit(&backend->owner, memory_order_relaxed) == wr_thread_id();
+}
+
+static void push(struct wr_poller_backend *backend, struct wr_uring_command *command)
+{
+    struct wr_uring_command *head = atomic_load_explicit(&backend->commands, memory_order_relaxed);
+
+    do
+        command->next = head;
+    /* release: pairs with the acquire in take_commands() */
+    while (!atomic_compare_exchange_weak_explicit(&backend->commands, &head, command,
+                                                  memory_order_release, memory_order_relaxed));
+    if (!is_owner(backend))
+        backend_doorbell(backend);
+}
+
+/* 0, -EBADF, or -EPERM: as epoll says it of what is never anything but ready. */
+static int check_descriptor(int fd)
+{
+    struct stat status;
+
+    if (fstat(fd, &status) < 0)
+        return -errno;
+    return S_ISREG(status.st_mode) || S_ISDIR(status.st_mode) || S_ISBLK(status.st_mode) ? -EPERM
+                                                                                         : 0;
+}
+
+static int attach_edge(struct wr_poller_backend *backend, int fd, uint64_t token, uint64_t *slot)
+{
+    struct wr_uring_watch *watch;
+    int r = check_descriptor(fd);
+
+    if (r < 0)
+        return r;
+    if (wr_poll_epoll_holds(backend->foreign, fd))
+        return -EEXIST;
+    watch = wr_alloc_zero(backend->alloc, sizeof *watch);
+    if (!watch)
+        return -ENOMEM;
+    watch->attach.watch = watch;
+    watch->detach.watch = watch;
+    watch->detach.detach = true;
+    watch->token = token;
+    watch->fd = fd;
+    *slot = (uintptr_t)watch;
+    push(backend, &watch->attach);
+    return 0;
+}
+
+static int backend_attach(struct wr_poller_backend *backend, int fd, uint64_t token,
+                          enum wr_poll_mode mode)
+{
+    int saved = errno;
+    int r;
+
+    WR_ASSERT(token != WR_POLL_TOKEN_NONE);
+    if (fd < 0)
+        return -EBADF;
+    wr_tokens_lock(&backend->watches, fd);
+    uint64_t *slot = wr_tokens_make(&backend->watches, fd);
+    if (!slot)
+        r = -ENOMEM;
+    else if (*slot != WR_POLL_TOKEN_NONE)
+        r = -EEXIST;
+    else if (mode == WR_POLL_EDGE)
+        r = attach_edge(backend, fd, token, slot);
+    else
+        r = wr_poll_epoll.attach(backend->foreign, fd, token, mode);
+    wr_tokens_unlock(&backend->watches, fd);
+    errno = saved;
+    return r;
+}
+
+static int backend_rearm(struct wr_poller_backend *backend, int fd, uint64_t token, uint32_t bits)
+{
+    return wr_poll_epoll.rearm(backend->foreign, fd, token, bits);
+}
+
+/* Takes the watch out of the table. NULL: none of ours goes by that number and token. */
+static struct wr_uring_watch *claim(struct wr_poller_backend *backend, int fd, uint64_t token)
+{
+    struct wr_uring_watch *watch = NULL;
+
+    wr_tokens_lock(&backend->watches, fd);
+    uint64_t *slot = wr_tokens_find(&backend->watches, fd);
+    if (slot && *slot != WR_POLL_TOKEN_NONE) {
+        watch = (struct wr_uring_watch *)(uintptr_t)*slot;
+        if (watch->token == token)
+            *slot = WR_POLL_TOKEN_NONE;
+        else
+            watch = NULL;
+    }
+    wr_tokens_unlock(&backend->watches, fd);
+    return watch;
+}
+
+static int backend_detach(struct wr_poller_backend *backend, int fd, uint64_t token)
+{
+    _Atomic uint32_t done = 0;
+    struct wr_uring_watch *watch = fd < 0 ? NULL : claim(backend, fd, token);
+
+    if (!watch)
+        return wr_poll_epoll.detach(backend->foreign, fd, token);
+    bool wait = atomic_load_explicit(&backend->owner, memory_order_relaxed) && !is_owner(backend);
+    if (wait)
+        watch->waiter = &done;
+    push(backend, &watch->detach);
+    /* acquire: pairs with the release in end_watch() */
+    while (wait && !atomic_load_explicit(&done, memory_order_acquire))
+        wr_futex_wait(&done, 0, WEIR_NEVER);
+    return 0;
+}
+
+/* ---- the owner --------------------------------------------------------------------------- */
+
+/* Nobody has its number or address any more. `done` may be gone once it is set: the wake is then
+ * one for nobody. */
+static void end_watch(struct wr_poller_backend *backend, struct wr_uring_watch *watch)
+{
+    _Atomic uint32_t *done = watch->waiter;
+
+    watch->waiter = NULL;
+    if (!watch->lost) {
+        wr_list_remove(&watch->link);
+        wr_alloc_release(backend->alloc, watch, sizeof *watch);
+    }
+    if (!done)
+        return;
+    /* release: pairs with the acquire in backend_detach() */
+    atomic_store_explicit(done, 1, memory_order_release);
+    wr_futex_wake(done, 1);
+}
+
+/* All that was pushed, oldest first. */
+static struct wr_uring_command *take_commands(struct wr_poller_backend *backend)
+{
+    struct wr_uring_command *ordered = NULL, *next;
+    /* acquire: pairs with the release in push() */
+    struct wr_uring_command *command =
+        atomic_exchange_explicit(&backend->commands, NULL, memory_order_acquire);
+
+    for (; command; command = next) {
+        next = command->next;
+        command->next = ordered;
+        ordered = command;
+    }
+    return ordered;
+}
+
+static void run_commands(struct wr_poller_backend *backend)
+{
+    struct wr_uring_command *next, *command = take_commands(backend);
+
+    for (; command; command = next) {
+        struct wr_uring_watch *watch = command->watch;
+        next = command->next;
+        if (!command->detach) {
+            wr_list_add_tail(&backend->all, &watch->link);
+            wr_uring_arm(backend, watch);
+            continue;
+        }
+        watch->closing = true;
+        if (watch->armed)
+            wr_uring_cancel(backend, watch);
+        else
+            end_watch(backend, watch);
+    }
+}
+
+/* Once more what could not be done. */
+static void retry(struct wr_poller_backend *backend)
+{
+    struct wr_list *link, *next;
+
+    backend->starved = false;
+    wr_uring_arm_own(backend);
+    for (link = backend->all.next; link != &backend->all && !backend->starved; link = next) {
+        struct wr_uring_watch *watch = WR_CONTAINER_OF(link, struct wr_uring_watch, link);
+        next = link->next;
+        if (watch->closing && watch->armed && !watch->cancelled)
+            wr_uring_cancel(backend, watch);
+        else if (!watch->closing && !watch->armed)
+            wr_uring_arm(backend, watch);
+    }
+}
+
+static uint32_t bits_of(unsigned mask)
+{
+    uint32_t bits = 0;
+
+    if (mask & POLLIN)
+        bits |= WR_POLL_IN;
+    if (mask & POLLOUT)
+        bits |= WR_POLL_OUT;
+    if (mask & POLLRDHUP)
+        bits |= WR_POLL_IN | WR_POLL_HUP;
+    if (mask & (POLLERR | POLLHUP))
+        bits |= ALL_BITS;
+    return bits;
+}
+
+/* The bits to report; the watch may be gone afterwards. */
+static uint32_t complete_watch(struct wr_poller_backend *backend, struct wr_uring_watch *watch,
+                               const struct io_uring_cqe *completion)
+{
+    bool failed = completion->res < 0 && completion->res != -ECANCELED;
+
+    if (!(completion->flags & IORING_CQE_F_MORE)) {
+        watch->armed = false;
+        if (watch->closing) {
+            watch->lost = false;
+            end_watch(backend, watch);
+            return 0;
+        }
+        if (failed || backend->restarting)
+            wr_uring_starve(backend);       /* failed: let who reads and writes find out why */
+        else
+            wr_uring_arm(backend, watch);
+    }
+    if (watch->closing || completion->res == -ECANCELED)
+        return 0;
+    return failed ? ALL_BITS : bits_of((unsigned)completion->res);
+}
+
+static void complete_own(struct wr_poller_backend *backend, bool *armed,
+                         const struct io_uring_cqe *completion)
+{
+    if (completion->flags & IORING_CQE_F_MORE)
+        return;
+    *armed = false;
+    if (backend->restarting || (completion->res < 0 && completion->res != -ECANCELED))
+        wr_uring_starve(backend);
+    else
+        wr_uring_arm_own(backend);
+}
+
+/* `batch` NULL: what is ready will be reported anew. */
+static void complete(struct wr_poller_backend *backend, const struct io_uring_cqe *completion,
+                     struct batch *batch)
+{
+    if (completion->user_data == WR_URING_BELL) {
+        complete_own(backend, &backend->bell_armed, completion);
+    } else if (completion->user_data == WR_URING_FOREIGN) {
+        backend->foreign_ready = true;
+        complete_own(backend, &backend->foreign_armed, completion);
+    } else if (completion->user_data != WR_URING_CANCEL) {
+        struct wr_uring_watch *watch =
+            (struct wr_uring_watch *)(uintptr_t)completion->user_data;
+        uint64_t token = watch->token;
+        uint32_t bits = complete_watch(backend, watch, completion);
+        if (bits && batch)
+            batch->events[batch->count++] = (struct wr_poll_event){token, bits};
+    }
+}
+
+/* Completions that are in the ring, as far as there is room. */
+static void take_completions(struct wr_poller_backend *backend, struct batch *batch)
+{
+    struct io_uring_cqe *place;
+
+    while ((!batch || batch->count < batch->max) &&
+           io_uring_peek_cqe(&backend->ring, &place) == 0) {
+        struct io_uring_cqe completion = {.user_data = place->user_data,
+                                          .res = place->res,
+                                          .flags = place->flags};
+        io_uring_cqe_seen(&backend->ring, place);
+        if (!wr_fault(WR_FAULT_URING_COMPLETION))
+            complete(backend, &completion, batch);
+    }
+}
+
+static void harvest(struct wr_poller_backend *backend, struct batch *batch)
+{
+    for (int rounds = 0; rounds < ROUNDS_MAX; rounds++) {
+        take_completions(backend, batch);
+        if ((batch && batch->count == batch->max) || !wr_uring_has_more(backend) ||
+            wr_uring_enter(backend, false, 0) < 0)
+            return;
+    }
+}
+
+/* From the epoll set; it speaks again only when something new comes to it. */
+static int harvest_foreign(struct wr_poller_backend *backend, struct batch *batch)
+{
+    size_t room = batch->max - batch->count;
+    int count = 0;
+
+    /* None may be an interrupted wait: a second look. */
+    for (int looks = 0; looks < 2 && count == 0; looks++)
+        count = wr_poll_epoll.wait(backend->foreign, batch->events + batch->count, room, 0);
+    if (count < 0)
+        return count;
+    backend->foreign_ready = (size_t)count == room;
+    batch->count += (size_t)count;
+    return 0;
+}
+
+/* A completion was dropped: it may have been anybody's last. After this no poll is armed that we do
+ * not know of; who asks for readiness anew gets it if it holds. */
+static int start_over(struct wr_poller_backend *backend)
+{
+    int r = wr_uring_cancel_all(backend);
+
+    if (r < 0)
+        return r;
+    backend->restarting = true;
+    harvest(backend, NULL);
+    backend->restarting = false;
+    backend->bell_armed = backend->foreign_armed = false;
+    backend->foreign_ready = true;
+    for (struct wr_list *next, *link = backend->all.next; link != &backend->all; link = next) {
+        struct wr_uring_watch *watch = WR_CONTAINER_OF(link, struct wr_uring_watch, link);
+        next = link->next;
+        if (!watch->armed || watch->lost)
+            continue;
+        if (watch->closing) {
+            watch->lost = true;         /* kept to the end, in case the kernel still has it */
+            end_watch(backend, watch);
+        } else {
+            watch->armed = false;
+        }
+    }
+    retry(backend);
+    return 0;
+}
+
+/* Hands over what is prepared, sleeps if nothing is there. */
+static int sleep_once(struct wr_poller_backend *backend, weir_time deadline)
+{
+    uint32_t awake = WR_BELL_AWAKE;
+    int r = wr_uring_submit(backend);
+
+    if (r < 0)
+        return r;
+    bool more = wr_uring_has_more(backend), there = io_uring_cq_ready(&backend->ring) > 0;
+    if (there && !more)
+        return 0;
+    /* acq_rel: pairs with the exchange in backend_doorbell(); see above */
+    bool sleep = !more && !backend->foreign_ready && deadline > wr_clock_now() &&
+                 atomic_compare_exchange_strong_explicit(&backend->bell, &awake, WR_BELL_ASLEEP,
+                                                         memory_order_acq_rel,
+                                                         memory_order_relaxed);
+    r = wr_uring_enter(backend, sleep, deadline);
+    /* acq_rel: pairs with the exchange in backend_doorbell(); the commands of whoever rang are seen
+     * by the next wait */
+    atomic_exchange_explicit(&backend->bell, WR_BELL_AWAKE, memory_order_acq_rel);
+    return r;
+}
+
+static int backend_wait(struct wr_poller_backend *backend, struct wr_poll_event *ret_events,
+                        size_t max, weir_time deadline)
+{
+    struct batch batch = {.events = ret_events, .max = max};
+    int saved = errno;
+    int r = 0;
+
+    WR_ASSERT(max > 0 && max <= INT_MAX);
+    if (!backend->enabled) {
+        r = wr_uring_enable(backend);
+        if (r == 0)
+            atomic_store_explicit(&backend->owner, wr_thread_id(), memory_order_relaxed);
+    }
+    if (r == 0) {
+        run_commands(backend);
+        if (backend->starved && wr_clock_now() >= backend->retry)
+            retry(backend);
+        r = sleep_once(backend, backend->starved && backend->retry < deadline ? backend->retry
+                                                                              : deadline);
+        if (r == -EBADR)
+            r = start_over(backend);
+        harvest(backend, &batch);
+        if (backend->foreign_ready && batch.count < max) {
+            int count = harvest_foreign(backend, &batch);
+            r = count < 0 ? count : r;
+        }
+    }
+    errno = saved;
+    /* EBUSY: the completion queue was full; it has been emptied now. */
+    if (batch.count > 0 || r == -EINTR || r == -ETIME || r == -EBUSY)
+        return (int)batch.count;
+    return r;
+}
+
+/* ---- open and close ---------------------------------------------------------------------- */
+
+/* In the child of a fork, too: nothing of the parent's ring is changed. */
+static void backend_close(struct wr_poller_backend *backend)
+{
+    struct wr_uring_command *next, *command = take_commands(backend);
+    struct wr_list *link;
+    int saved = errno;
+
+    if (backend->open)
+        io_uring_queue_exit(&backend->ring);
+    if (backend->bell_fd >= 0)
+        close(backend->bell_fd);
+    if (backend->foreign)
+        wr_poll_epoll.close(backend->foreign);
+    for (; command; command = next) {
+        next = command->next;
+        if (!command->detach)
+            wr_list_add_tail(&backend->all, &command->watch->link);
+    }
+    while ((link = wr_list_pop(&backend->all)))
+        wr_alloc_release(backend->alloc, WR_CONTAINER_OF(link, struct wr_uring_watch, link),
+                         sizeof(struct wr_uring_watch));
+    wr_tokens_fini(&backend->watches);
+    wr_alloc_release_lines(backend->alloc, backend, sizeof *backend);
+    errno = saved;
+}
+
+static int open_parts(struct wr_poller_backend *backend, unsigned batch_max)
+{
+    int fault = wr_fault(WR_FAULT_EVENTFD);
+
+    backend->bell_fd = fault ? -1 : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (backend->bell_fd < 0)
+        return fault ? -fault : -errno;
+    int r = wr_poll_epoll.open(&backend->foreign, backend->alloc, batch_max);
+    return r < 0 ? r : wr_uring_setup(backend, batch_max);
+}
+
+static int backend_open(struct wr_poller_backend **ret_backend, struct wr_alloc *alloc,
+                        unsigned batch_max)
+{
+    int saved = errno;
+
+    WR_ASSERT(batch_max > 0);
+    struct wr_poller_backend *backend = wr_alloc_lines(alloc, sizeof *backend);
+    if (!backend)
+        return -ENOMEM;
+    backend->alloc = alloc;
+    wr_tokens_init(&backend->watches, alloc);
+    wr_list_init(&backend->all);
+    int r = open_parts(backend, batch_max);
+    errno = saved;
+    if (r < 0)
+        backend_close(backend);
+    else
+        *ret_backend = backend;
+    return r;
+}
+
+const struct wr_poll_ops wr_poll_uring = {
+    .name = "io_uring",
+    .owner_waits = true,
+    .open = backend_open,
+    .close = backend_close,
+    .attach = backend_attach,
+    .rearm = backend_rearm,
+    .detach = backend_detach,
+    .wait = backend_wait,
+    .doorbell = backend_doorbell,
+};
