@@ -119,11 +119,13 @@ const struct wr_pool_idle wr_lease_idle = {
 
 void wr_lease_blocking(weir_runtime *runtime)
 {
-    for (unsigned i = 0; i < runtime->poller_count; i++)
-        if (atomic_load_explicit(&runtime->pollers[i].lease, memory_order_relaxed) == WR_LEASE_FREE) {
-            wr_pool_wake(runtime->pool);        /* nobody parked: the block itself starts a worker */
+    for (unsigned i = 0; i < runtime->poller_count; i++) {
+        struct wr_poller *poller = &runtime->pollers[i];
+        if (atomic_load_explicit(&poller->lease, memory_order_relaxed) == WR_LEASE_FREE) {
+            wr_pool_wake(runtime->pool); /* nobody is parked: the block itself starts a worker */
             return;
         }
+    }
 }
 
 /* ---- the guarantor's side ------------------------------------------------------------------ */

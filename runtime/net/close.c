@@ -95,8 +95,8 @@ static enum wr_turn end(weir_socket *socket, bool reset)
     return wr_source_unpin_own(source) ? wr_close_last(socket) : WR_TURN_GONE;
 }
 
-/* closed() first: until it is called the pointer is alive, and a late weir_reset() must not meet the
- * next owner of the slot. */
+/* closed() first: until it is called the pointer is alive, and a late weir_reset() must not meet
+ * the next owner of the slot. */
 enum wr_turn wr_close_last(weir_socket *socket)
 {
     if (socket->closed)
@@ -156,8 +156,8 @@ enum wr_turn wr_close_turn(weir_socket *socket, struct wr_scratch *scratch, uint
         wr_source_want(&socket->source, WR_OUT);
         return WR_TURN_DONE;
     }
-    /* `ended` is the in line's; who saw `closing` sees what was written before, and nobody writes it
-     * now. */
+    /* `ended` is the in line's; who saw `closing` sees what was written before, and nobody writes
+     * it now. */
     if (socket->ended || drop_input(socket, scratch))
         return end(socket, socket->dropped > LINGER_BYTES_MAX);
     arm_linger(socket);
