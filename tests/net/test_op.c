@@ -261,6 +261,31 @@ Test(op, a_cancelled_send_tells_what_has_left_and_lets_the_buffer_go, .timeout =
     rig_close(&rig);
 }
 
+Test(op, a_cancelled_receive_lets_the_buffer_go, .timeout = 30) /* (C05) */
+{
+    struct rig rig;
+    struct rig_op *op = malloc(sizeof *op);
+    weir_socket *socket;
+    char *buffer = malloc(8), bytes[8];
+
+    rig_open(&rig, 1);
+    int peer = rig_unix(&rig, NULL, &socket);
+    rig_op_init(op);
+    cr_assert_eq(weir_recv(socket, &op->op, buffer, 8, weir_after_ms(10000)), -EINPROGRESS);
+    cr_assert_eq(weir_cancel(&op->op), 0);
+    cr_assert(rig_op_await(op, 5000));
+    cr_assert_eq(op->result, -ECANCELED);
+    memset(op, 0xa5, sizeof *op);
+    memset(buffer, 0xa5, 8);
+    free(op); /* a later use is a report of the sanitizer */
+    free(buffer);
+    rig_peer_send(peer, "received", 8);
+    cr_assert_eq(weir_recv_wait(socket, bytes, 8, weir_after_ms(5000)), 8);
+    cr_assert_arr_eq(bytes, "received", 8);
+    close(peer);
+    rig_close(&rig);
+}
+
 struct canceller {
     pthread_t thread;
     _Atomic(struct rig_op *) target;
