@@ -76,6 +76,7 @@ weir_stats rig_stats(struct rig *rig)
 
 void rig_tcp_pair(int ret_fds[2])
 {
+    const int buffer = 128 << 10;
     weir_address address;
     int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
@@ -85,9 +86,12 @@ void rig_tcp_pair(int ret_fds[2])
     cr_assert_eq(listen(listener, 1), 0);
     cr_assert_eq(getsockname(listener, (struct sockaddr *)&address.storage, &address.length), 0);
     ret_fds[1] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    /* Fixed, or the kernel would let them grow to any size that a test calls big. */
+    cr_assert_eq(setsockopt(ret_fds[1], SOL_SOCKET, SO_RCVBUF, &buffer, sizeof buffer), 0);
     cr_assert_eq(connect(ret_fds[1], (struct sockaddr *)&address.storage, address.length), 0);
     ret_fds[0] = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
     cr_assert_geq(ret_fds[0], 0);
+    cr_assert_eq(setsockopt(ret_fds[0], SOL_SOCKET, SO_SNDBUF, &buffer, sizeof buffer), 0);
     close(listener);
 }
 
