@@ -16,7 +16,7 @@ enum weir_interest { WEIR_READABLE = 1, WEIR_WRITABLE = 2 };
 /**
  * Runs on a worker, once for each weir_watch_set() at most.
  * @param events  what is ready, out of what was asked for; a hang-up or an error counts as both.
- * @param status  0; -EBADF the descriptor was closed or replaced under us.
+ * @param status  0. A descriptor that its owner closed reports nothing: weir_watch_set() tells.
  */
 typedef void weir_watch_fn(weir_watch *watch, unsigned events, int status, void *context);
 

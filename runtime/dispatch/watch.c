@@ -15,7 +15,7 @@ struct weir_watch {
     struct wr_source source; /* stands first */
     struct wr_lock lock;     /* guards what follows */
     unsigned interest;
-    bool closing, gone; /* gone: the descriptor was closed by its owner */
+    bool closing;
     weir_watch_fn *run;
     void *context;
     weir_watch_closed_fn *closed;
@@ -45,8 +45,7 @@ static enum wr_turn watch_turn(struct wr_source *source, uint32_t flags)
     wr_lock(&watch->lock);
     bool closing = watch->closing;
     unsigned events = flags & watch->interest;
-    int status = watch->gone && watch->interest ? -EBADF : 0;
-    if (events || status)
+    if (events)
         watch->interest = 0;
     wr_unlock(&watch->lock);
     if (closing) {
@@ -54,8 +53,8 @@ static enum wr_turn watch_turn(struct wr_source *source, uint32_t flags)
         source->fd = -1;
         return wr_source_unpin_own(source) ? last_turn(watch) : WR_TURN_GONE;
     }
-    if (events || status)
-        watch->run(watch, events, status, watch->context);
+    if (events)
+        watch->run(watch, events, 0, watch->context);
     return WR_TURN_DONE;
 }
 
