@@ -113,8 +113,8 @@ static int start(weir_runtime *runtime, const struct wr_options *options,
 /* Sources end; then threads; then memory. Copes with a runtime that started only in part. */
 static void stop(weir_runtime *runtime)
 {
-    /* release: pairs with the acquire loads in wr_source_open() and wr_dispatch_stopping() */
-    atomic_store_explicit(&runtime->stopping, 1, memory_order_release);
+    /* seq_cst: pairs with the loads in wr_source_open() and wr_dispatch_stopping() */
+    atomic_store_explicit(&runtime->stopping, 1, memory_order_seq_cst);
     if (runtime->pool) {
         do
             wr_net_sweep(runtime, true);

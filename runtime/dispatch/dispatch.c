@@ -135,8 +135,9 @@ void wr_dispatch_fini(weir_runtime *runtime)
 int wr_dispatch_wait_empty(weir_runtime *runtime, weir_time deadline)
 {
     for (;;) {
-        /* acquire: pairs with the release in wr_slots_give() */
-        uint32_t live = atomic_load_explicit(&runtime->slots.live, memory_order_acquire);
+        /* seq_cst: an acquire that pairs with the release in wr_slots_give(); and, after the store
+         * of `stopping`, with the increment in wr_slots_take(): see wr_source_open() */
+        uint32_t live = atomic_load_explicit(&runtime->slots.live, memory_order_seq_cst);
         if (live == 0)
             return 0;
         if (wr_futex_wait(&runtime->slots.live, live, deadline) == -ETIMEDOUT)

@@ -103,7 +103,8 @@ int wr_slots_take(struct wr_slots *slots, struct wr_source **ret_source)
     wr_unlock(&slots->lock);
     if (r < 0)
         return r;
-    atomic_fetch_add_explicit(&slots->live, 1, memory_order_relaxed);
+    /* seq_cst: pairs with the load in wr_dispatch_wait_empty() */
+    atomic_fetch_add_explicit(&slots->live, 1, memory_order_seq_cst);
     *ret_source = source;
     return 0;
 }

@@ -6,6 +6,7 @@
 
 #include "base/assert.h"
 #include "dispatch/dispatch.h"
+#include "dispatch/hub.h"
 #include "os/futex.h"
 
 #define READY_BITS (WR_IN | WR_OUT)
@@ -222,14 +223,18 @@ int wr_source_open(weir_runtime *runtime, int fd,
                    enum wr_turn (*turn)(struct wr_source *, uint32_t),
                    struct wr_source **ret_source)
 {
-    /* acquire: pairs with the release in destroy and drain; a late comer is found by their sweeps
-     */
-    if (atomic_load_explicit(&runtime->stopping, memory_order_acquire))
+    if (wr_dispatch_stopping(runtime))
         return -ESHUTDOWN;
     struct wr_source *source;
     int r = wr_slots_take(&runtime->slots, &source);
     if (r < 0)
         return r;
+    /* Once more, now that it counts: destroy has seen the count and waits, or this sees destroy.
+     * seq_cst: pairs with the store in destroy; the count moves before, and is looked at after. */
+    if (atomic_load_explicit(&runtime->stopping, memory_order_seq_cst)) {
+        wr_slots_give(&runtime->slots, source);
+        return -ESHUTDOWN;
+    }
 
     struct wr_poller *best = &runtime->pollers[source->slot % runtime->poller_count];
     for (unsigned i = 0; i < runtime->poller_count; i++) {
