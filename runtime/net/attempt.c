@@ -133,7 +133,7 @@ ssize_t wr_attempt(weir_socket *socket, weir_op *op)
     case WR_OP_RECVFROM:
         return attempt_receive(socket, op);
     case WR_OP_ACCEPT:
-        return wr_accept_one(socket, op->extra_);
+        return wr_accept_try(socket, op->extra_);
     case WR_OP_CONNECT:
         return attempt_connect(socket, op);
     case WR_OP_SEND:

@@ -72,6 +72,17 @@ static void back_off(weir_socket *listener, int error)
     wr_poller_deadline(listener->source.poller, &listener->deadline, now + listening->backoff);
 }
 
+int wr_accept_try(weir_socket *listener, weir_socket **ret_socket)
+{
+    int r = wr_accept_one(listener, ret_socket);
+    if (r == 0)
+        listener->listening->backoff = 0;
+    if (!scarce(r))
+        return r;
+    back_off(listener, r);
+    return -EAGAIN;
+}
+
 void wr_accept_turn(weir_socket *socket)
 {
     weir_listener *listener = WR_CONTAINER_OF(socket, weir_listener, socket);

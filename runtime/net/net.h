@@ -169,6 +169,9 @@ void wr_read_timeout(weir_socket *socket);
 void wr_accept_turn(weir_socket *listener);
 /* Takes one connection. 0, -EAGAIN, or -errno: only errors of scarcity, others are retried. */
 int wr_accept_one(weir_socket *listener, weir_socket **ret_socket);
+/* The same for an operation, under in.lock: when something is scarce it waits for a connection, and
+ * a turn will come that tries anew. */
+int wr_accept_try(weir_socket *listener, weir_socket **ret_socket);
 int wr_connect_check(int fd);
 
 /* ---- socket.c */

@@ -46,7 +46,8 @@ static enum wr_turn socket_turn(struct wr_source *source, uint32_t flags)
     }
     if (flags & WR_OUT)
         wr_line_service(socket, &socket->out);
-    if (flags & WR_IN)
+    /* A listener's time has come: what was scarce may be there again. */
+    if (flags & WR_IN || (flags & WR_TIMER && socket->kind == WR_LISTENER))
         wr_line_service(socket, &socket->in);
     if (flags & (WR_IN | WR_TIMER) && socket->kind == WR_LISTENER)
         wr_accept_turn(socket);
