@@ -236,21 +236,43 @@ static void run_commands(struct wr_poller_backend *backend)
     }
 }
 
-/* Once more what could not be done. */
+/* Not at once: what is armed while the completion queue is full ends at once, for ever. */
+static void arm_later(struct wr_poller_backend *backend, bool failed)
+{
+    if (failed) {
+        wr_uring_starve(backend);
+        return;
+    }
+    backend->starved = true;
+    backend->retry = 0;
+}
+
+/* Once more what could not be done, as much as there is room for completions. */
 static void retry(struct wr_poller_backend *backend)
 {
-    struct wr_list *link, *next;
+    unsigned left = backend->ring.cq.ring_entries / 2;
 
     backend->starved = false;
     wr_uring_arm_own(backend);
-    for (link = backend->all.next; link != &backend->all && !backend->starved; link = next) {
+    for (struct wr_list *link = backend->all.next; link != &backend->all && !backend->starved;
+         link = link->next) {
         struct wr_uring_watch *watch = WR_CONTAINER_OF(link, struct wr_uring_watch, link);
-        next = link->next;
-        if (watch->closing && watch->armed && !watch->cancelled)
+        bool cancel = watch->closing && watch->armed && !watch->cancelled;
+        if (!cancel && (watch->closing || watch->armed))
+            continue;
+        if (left-- == 0)
+            arm_later(backend, false);
+        else if (cancel)
             wr_uring_cancel(backend, watch);
-        else if (!watch->closing && !watch->armed)
+        else
             wr_uring_arm(backend, watch);
     }
+}
+
+static bool may_retry(struct wr_poller_backend *backend)
+{
+    return backend->starved && wr_clock_now() >= backend->retry &&
+           io_uring_cq_ready(&backend->ring) == 0 && !io_uring_cq_has_overflow(&backend->ring);
 }
 
 static uint32_t bits_of(unsigned mask)
@@ -281,10 +303,7 @@ static uint32_t complete_watch(struct wr_poller_backend *backend, struct wr_urin
             end_watch(backend, watch);
             return 0;
         }
-        if (failed || backend->restarting)
-            wr_uring_starve(backend);       /* failed: let who reads and writes find out why */
-        else
-            wr_uring_arm(backend, watch);
+        arm_later(backend, failed); /* failed: let who reads and writes find out why */
     }
     if (watch->closing || completion->res == -ECANCELED)
         return 0;
@@ -297,10 +316,7 @@ static void complete_own(struct wr_poller_backend *backend, bool *armed,
     if (completion->flags & IORING_CQE_F_MORE)
         return;
     *armed = false;
-    if (backend->restarting || (completion->res < 0 && completion->res != -ECANCELED))
-        wr_uring_starve(backend);
-    else
-        wr_uring_arm_own(backend);
+    arm_later(backend, completion->res < 0 && completion->res != -ECANCELED);
 }
 
 /* `batch` NULL: what is ready will be reported anew. */
@@ -327,7 +343,8 @@ static void take_completions(struct wr_poller_backend *backend, struct batch *ba
 {
     struct io_uring_cqe *place;
 
-    while ((!batch || batch->count < batch->max) &&
+    /* Ready first: asked for one that is not there, liburing would enter the kernel. */
+    while ((!batch || batch->count < batch->max) && io_uring_cq_ready(&backend->ring) > 0 &&
            io_uring_peek_cqe(&backend->ring, &place) == 0) {
         struct io_uring_cqe completion = {.user_data = place->user_data,
                                           .res = place->res,
@@ -372,9 +389,7 @@ static int start_over(struct wr_poller_backend *backend)
 
     if (r < 0)
         return r;
-    backend->restarting = true;
     harvest(backend, NULL);
-    backend->restarting = false;
     backend->bell_armed = backend->foreign_armed = false;
     backend->foreign_ready = true;
     for (struct wr_list *next, *link = backend->all.next; link != &backend->all; link = next) {
@@ -431,7 +446,7 @@ static int backend_wait(struct wr_poller_backend *backend, struct wr_poll_event 
     }
     if (r == 0) {
         run_commands(backend);
-        if (backend->starved && wr_clock_now() >= backend->retry)
+        if (may_retry(backend))
             retry(backend);
         r = sleep_once(backend, backend->starved && backend->retry < deadline ? backend->retry
                                                                               : deadline);

@@ -56,7 +56,6 @@ struct wr_poller_backend {
     /* the owner's */
     WR_ALIGN_LINE bool enabled, bell_armed, foreign_armed;
     bool foreign_ready;                 /* the epoll set may hold events that nobody took */
-    bool restarting;                    /* nothing is armed until all is known to be cancelled */
     bool starved;                       /* something is to be tried again at `retry` */
     weir_time retry;
     struct wr_list all;

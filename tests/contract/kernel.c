@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -147,6 +148,41 @@ EVERY_KERNEL_BACKEND(a_duplicate_that_stays_open_does_not_speak_after_detach)
         cr_assert_eq(rig_look(rig), 0, "mode %d", mode);
         close(duplicate);
     }
+}
+
+/* The description is its owner's: a back end that held it would keep the connection open. */
+EVERY_KERNEL_BACKEND(an_armed_watch_does_not_hold_open_what_its_owner_closes)
+{
+    struct pollfd peer = { .events = POLLRDHUP };
+    int pair[2];
+
+    cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair), 0);
+    peer.fd = pair[1];
+    cr_assert_eq(rig_attach(rig, pair[0], 7, WR_POLL_ONESHOT), 0);
+    cr_assert_eq(rig_rearm(rig, pair[0], 7, WR_POLL_IN), 0);
+    rig_look(rig);
+    close(pair[0]);
+    cr_assert_eq(poll(&peer, 1, 0), 1, "the peer was not told");
+    rig_detach(rig, pair[0], 7);
+    close(pair[1]);
+}
+
+/* One descriptor, one name: also when one asks for edges and the other for a single shot. */
+EVERY_KERNEL_BACKEND(a_descriptor_is_attached_once_whatever_the_mode)
+{
+    int pair[2];
+
+    cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair), 0);
+    for (int mode = WR_POLL_EDGE; mode <= WR_POLL_ONESHOT; mode++) {
+        int other = mode == WR_POLL_EDGE ? WR_POLL_ONESHOT : WR_POLL_EDGE;
+        cr_assert_eq(rig_attach(rig, pair[0], 7, (enum wr_poll_mode)mode), 0);
+        cr_assert_eq(rig_attach(rig, pair[0], 8, (enum wr_poll_mode)other), -EEXIST);
+        cr_assert_eq(rig_detach(rig, pair[0], 8), -ENOENT);
+        cr_assert_eq(rig_detach(rig, pair[0], 7), 0);
+        rig_look(rig);
+    }
+    close(pair[0]);
+    close(pair[1]);
 }
 
 EVERY_KERNEL_BACKEND(a_watch_whose_owner_keeps_a_duplicate_speaks_once_at_most)
