@@ -77,7 +77,11 @@ Test(cycles, a_thousand_runtimes_leave_nothing_behind, .timeout = 600)
     struct support_held after = support_held();
     cr_expect_leq(threads, before.threads);
     cr_expect_eq(after.fds, before.fds);
-    cr_expect_leq(after.maps, before.maps + 16, "%d maps, %d before", after.maps, before.maps);
+    int slack = 16;
+#ifdef __SANITIZE_ADDRESS__
+    slack += (int)count / 2; /* its own maps come and go with threads; ours would be one a turn */
+#endif
+    cr_expect_leq(after.maps, before.maps + slack, "%d maps, %d before", after.maps, before.maps);
     cr_expect_eq(atomic_load(&memory.bytes), 0);
 }
 

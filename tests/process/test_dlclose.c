@@ -33,5 +33,9 @@ Test(dlclose, a_plug_in_comes_and_goes_a_hundred_times, .timeout = 300)
     cr_expect_leq(support_await_threads(before.threads, 2000), before.threads);
     struct support_held after = support_held();
     cr_expect_eq(after.fds, before.fds);
-    cr_expect_leq(after.maps, before.maps + 16, "%d maps, %d before", after.maps, before.maps);
+    int slack = 16;
+#ifdef __SANITIZE_ADDRESS__
+    slack += (int)count / 2; /* its own maps come and go with threads; ours would be one a turn */
+#endif
+    cr_expect_leq(after.maps, before.maps + slack, "%d maps, %d before", after.maps, before.maps);
 }

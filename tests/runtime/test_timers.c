@@ -274,7 +274,8 @@ static _Atomic unsigned hold_poller;
 /* Stands in for whatever may keep a poller from its wait. */
 static int hold_once(enum wr_fault_call call)
 {
-    if (call == WR_FAULT_EPOLL_WAIT && atomic_exchange(&hold_poller, 0))
+    if ((call == WR_FAULT_EPOLL_WAIT || call == WR_FAULT_URING_ENTER) &&
+        atomic_exchange(&hold_poller, 0))
         rig_sleep_ms(100);
     return 0;
 }
