@@ -63,8 +63,8 @@ Test(connect_errors, a_thousand_given_up_leave_no_descriptor, .timeout = 120)
     blackhole_close(&hole);
 }
 
-/* (N05) The kernel tries again after a second, and is refused then: around that moment the deadlines
- * pass. */
+/* (N05) The kernel tries again after a second, and is refused then: around that moment the
+ * deadlines pass. */
 Test(connect_errors, an_error_of_the_kernel_that_comes_late_is_not_a_second_end, .timeout = 60)
 {
     struct rig rig;

@@ -9,7 +9,7 @@
 #include "net/net.h"
 #include "support/rig.h"
 
-/* ---- more pieces than the kernel takes at once (R01) ------------------------------------------------ */
+/* ---- more pieces than the kernel takes at once (R01) ----------------------------------------- */
 
 enum { PIECES = 4096 };
 
@@ -102,7 +102,7 @@ Test(send_paths, pieces_of_all_lengths_survive_a_full_socket, .timeout = 60)
     rig_close(&rig);
 }
 
-/* ---- a peer that is gone (R02) ------------------------------------------------------------------------ */
+/* ---- a peer that is gone (R02) --------------------------------------------------------------- */
 
 static weir_socket *gone(struct rig *rig, bool tcp)
 {
@@ -167,7 +167,7 @@ Test(send_paths, a_write_to_who_is_gone_is_an_error_and_no_signal, .timeout = 60
     rig_close(&rig);
 }
 
-/* ---- closed with data on its way (R04) ----------------------------------------------------------------- */
+/* ---- closed with data on its way (R04) ------------------------------------------------------- */
 
 enum { QUEUED = 5 << 20 };
 

@@ -79,7 +79,7 @@ CALL_TEST(close, WR_FAULT_CLOSE, 1, EIO)
 CALL_TEST(thread, WR_FAULT_THREAD, 1, EAGAIN, ENOMEM)
 CALL_TEST(thread_for_long, WR_FAULT_THREAD, 4, EAGAIN)
 
-/* ---- a write that was taken and cannot be sent ------------------------------------------------- */
+/* ---- a write that was taken and cannot be sent ----------------------------------------------- */
 
 static _Atomic unsigned reader_ends;
 
@@ -92,7 +92,7 @@ static void echo(weir_socket *socket, const weir_view *view, int status, void *c
         weir_write(socket, view->data, view->length); /* sent when this returns */
 }
 
-/* The kernel has nothing to tell the reader about: without us both ends would wait for each other. */
+/* The kernel has nothing to tell the reader about: both ends would wait for each other. */
 Test(calls, a_write_that_fails_when_the_callback_is_over_is_heard_at_both_ends, .timeout = 30)
 {
     static const int errors[] = {ENOBUFS, ENOMEM, EHOSTUNREACH};

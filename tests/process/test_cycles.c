@@ -1,4 +1,4 @@
-/* test_cycles.c: created and destroyed again and again, from wherever: nothing stays behind. (G2) */
+/* test_cycles.c: created and destroyed again and again, from wherever: nothing stays. (G2) */
 #include "support/rig.h"
 
 #include <errno.h>
@@ -115,7 +115,7 @@ Test(cycles, destroying_null_is_fine, .timeout = 30)
     cr_assert_eq(errno, 77);
 }
 
-/* ---- from a callback ------------------------------------------------------------------------ */
+/* ---- from a callback ------------------------------------------------------------------------- */
 
 struct inside {
     struct rig *rig;

@@ -154,7 +154,7 @@ static void begin_sends(struct crowd *crowd)
     }
 }
 
-/* ---- timers, jobs, watches ------------------------------------------------------------------ */
+/* ---- timers, jobs, watches ------------------------------------------------------------------- */
 
 static void on_timer(weir_timer *timer, uint64_t missed, void *context)
 {
@@ -215,7 +215,7 @@ static void begin_jobs(struct crowd *crowd)
     }
 }
 
-/* ---- threads that wait ---------------------------------------------------------------------- */
+/* ---- threads that wait ----------------------------------------------------------------------- */
 
 static void *wait_main(void *argument)
 {
@@ -268,7 +268,7 @@ static void join_waiting(struct crowd *crowd, int kinds, int each)
     }
 }
 
-/* ---- the tests ------------------------------------------------------------------------------ */
+/* ---- the tests ------------------------------------------------------------------------------- */
 
 static void open_crowd(struct crowd *crowd)
 {

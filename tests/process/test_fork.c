@@ -1,5 +1,5 @@
-/* test_fork.c: a host that forks while the runtime is at work: the child may destroy, and the parent
- * notices nothing. (P01, P02, P03, G1) */
+/* test_fork.c: a host that forks while the runtime is at work: the child may destroy, and the
+ * parent notices nothing. (P01, P02, P03, G1) */
 #include "support/rig.h"
 
 #include <errno.h>
@@ -58,7 +58,7 @@ static int open_fds(void)
     return count;
 }
 
-/* ---- at rest ------------------------------------------------------------------------------------ */
+/* ---- at rest --------------------------------------------------------------------------------- */
 
 enum { IDLE = 20 };
 
@@ -136,7 +136,7 @@ Test(fork, descriptors_do_not_outlive_an_exec, .timeout = 60)
     cr_expect_eq(open_across, 0, "%d descriptors without CLOEXEC", open_across);
 }
 
-/* ---- locks of threads that are not there in the child -------------------------------------------- */
+/* ---- locks of threads that are not there in the child ---------------------------------------- */
 
 static pthread_mutex_t heap_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -171,7 +171,8 @@ static void *hold_heap(void *argument)
     return NULL;
 }
 
-/* Another thread is inside the host's allocator at the moment of the fork: for ever, in the child. */
+/* Another thread is inside the host's allocator at the moment of the fork: for ever, in the child.
+ */
 Test(fork, a_child_waits_for_no_thread_that_it_does_not_have, .timeout = 60)
 {
     static const weir_allocator allocator = {locked_allocate, locked_release, NULL};
@@ -195,7 +196,7 @@ Test(fork, a_child_waits_for_no_thread_that_it_does_not_have, .timeout = 60)
     rest_close(&rest);
 }
 
-/* ---- under load ------------------------------------------------------------------------------------ */
+/* ---- under load ------------------------------------------------------------------------------ */
 
 struct client {
     pthread_t thread;
@@ -249,7 +250,7 @@ Test(fork, a_parent_under_load_notices_nothing, .timeout = 120)
     rest_close(&rest);
 }
 
-/* ---- a runtime of the child's own ------------------------------------------------------------------- */
+/* ---- a runtime of the child's own ------------------------------------------------------------ */
 
 static int serve_in_child(weir_runtime *inherited)
 {
@@ -292,7 +293,7 @@ Test(fork, a_child_may_make_a_runtime_of_its_own, .timeout = 60)
     rest_close(&rest);
 }
 
-/* ---- from a callback --------------------------------------------------------------------------------- */
+/* ---- from a callback ------------------------------------------------------------------------- */
 
 struct forking {
     struct rest *rest;

@@ -10,7 +10,7 @@
 
 #include "support/scarce.h"
 
-/* ---- signals ------------------------------------------------------------------------------------ */
+/* ---- signals --------------------------------------------------------------------------------- */
 
 static const int signals[] = {SIGUSR1, SIGTERM, SIGPROF, SIGHUP, SIGCHLD, SIGALRM, SIGURG};
 enum { SIGNALS = sizeof signals / sizeof *signals, EACH = 150 };
@@ -102,7 +102,7 @@ Test(guest, no_signal_disposition_is_touched, .timeout = 60)
     rig_close(&rig);
 }
 
-/* ---- names and hooks ------------------------------------------------------------------------------ */
+/* ---- names and hooks ------------------------------------------------------------------------- */
 
 enum { NAMES_MAX = 64, NAME = 32 };
 
@@ -113,7 +113,8 @@ static unsigned thread_names(char names[NAMES_MAX][NAME])
     unsigned count = 0;
 
     cr_assert_not_null(tasks);
-    for (struct dirent *entry = readdir(tasks); entry && count < NAMES_MAX; entry = readdir(tasks)) {
+    struct dirent *entry;
+    while (count < NAMES_MAX && (entry = readdir(tasks))) {
         char path[300];
         snprintf(path, sizeof path, "/proc/self/task/%s/comm", entry->d_name);
         int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -209,7 +210,7 @@ Test(guest, each_thread_tells_of_its_start_and_its_end, .timeout = 60)
     cr_expect_eq(atomic_load(&hooks.misnamed), 0);
 }
 
-/* ---- output --------------------------------------------------------------------------------------- */
+/* ---- output ---------------------------------------------------------------------------------- */
 
 /* Without a hook nothing is said anywhere, whatever goes wrong and whatever WEIR_LOG asks for. */
 Test(guest, without_a_hook_nothing_is_printed, .timeout = 60)
@@ -244,7 +245,7 @@ Test(guest, without_a_hook_nothing_is_printed, .timeout = 60)
     close(pipes[1]);
 }
 
-/* ---- an idle connection ---------------------------------------------------------------------------- */
+/* ---- an idle connection ---------------------------------------------------------------------- */
 
 static void on_read(weir_socket *socket, const weir_view *view, int status, void *context)
 {

@@ -1,5 +1,5 @@
-/* test_host.c: hosts with bad habits and small limits; what each does stands in victim.c. (P06, P07,
- * E01, E03, E07, and the faults of P04) */
+/* test_host.c: hosts with bad habits and small limits; what each does stands in victim.c. (P06,
+ * P07, E01, E03, E07, and the faults of P04) */
 #include "support/rig.h"
 
 #include <errno.h>
@@ -129,7 +129,7 @@ Test(host, deep_callback_under_a_small_stack_limit, .timeout = 60)
     expect_with("deep_callback_under_a_small_stack_limit", &limits, FINE);
 }
 
-/* ---- how many workers (E01, E03) ------------------------------------------------------------------ */
+/* ---- how many workers (E01, E03) ------------------------------------------------------------- */
 
 static int usable_cpus(void)
 {

@@ -62,7 +62,7 @@ Test(memory, create_without_memory_from_the_k_th_call_on_fails_cleanly, .timeout
     }
 }
 
-/* ---- views without memory (M03) ----------------------------------------------------------------- */
+/* ---- views without memory (M03) -------------------------------------------------------------- */
 
 struct reader {
     struct scarce_memory *memory;

@@ -1,6 +1,6 @@
-/* victim.c: a host process with one habit, run by test_host.c: each case is a process of its own, so
- * that it may exit, crash and be limited as it likes. The exit code tells; 77: cannot be tried here.
- */
+/* victim.c: a host process with one habit, run by test_host.c: each case is a process of its own,
+ * so that it may exit, crash and be limited as it likes. The exit code tells; 77: it cannot be
+ * tried here. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -86,7 +86,7 @@ static void await_running(unsigned count)
         sleep_ms(1);
 }
 
-/* ---- ends without a destroy -------------------------------------------------------------------- */
+/* ---- ends without a destroy ------------------------------------------------------------------ */
 
 static void run_for_ever(weir_work *work, void *context)
 {
@@ -215,7 +215,7 @@ static int destroy_in_an_exit_handler(void)
     exit(FINE);
 }
 
-/* ---- faults -------------------------------------------------------------------------------------- */
+/* ---- faults ---------------------------------------------------------------------------------- */
 
 static char *forbidden;
 
@@ -268,7 +268,7 @@ static int abort_in_a_callback(void)
     return fault(SIGABRT, give_up, false);
 }
 
-/* ---- small limits --------------------------------------------------------------------------------- */
+/* ---- small limits ---------------------------------------------------------------------------- */
 
 /* 200 KiB of stack, every page of it. */
 __attribute__((noinline)) static void use_stack(weir_work *work, void *context)
@@ -420,7 +420,7 @@ static int no_proc_and_no_sys(void)
     return leave(serve_one());
 }
 
-/* ---- how many workers ------------------------------------------------------------------------------ */
+/* ---- how many workers ------------------------------------------------------------------------ */
 
 /* The exit code is the number. */
 static int workers_by_default(void)

@@ -66,7 +66,7 @@ static int listen_at(struct walk *walk, const char *address, weir_listener **ret
     return weir_listen(walk->runtime, address, &options, on_accept, walk, ret_listener);
 }
 
-/* ---- the client's side ------------------------------------------------------------------------ */
+/* ---- the client's side ----------------------------------------------------------------------- */
 
 static ssize_t receive_all(weir_socket *socket, size_t length)
 {
@@ -147,7 +147,7 @@ static ssize_t meet(struct walk *walk, weir_listener *listener)
     return r < 0 ? r : a;
 }
 
-/* ---- the rest --------------------------------------------------------------------------------- */
+/* ---- the rest -------------------------------------------------------------------------------- */
 
 static void on_work(weir_work *work, void *context)
 {

@@ -7,7 +7,7 @@
 
 #include "support/test.h"
 
-/* ---- memory ---------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 /* Before each block: its size. Sixteen bytes, so that the block is aligned as malloc() does. */
 union header {
@@ -58,7 +58,7 @@ void scarce_memory_fail(struct scarce_memory *memory, unsigned k, unsigned count
     atomic_store(&memory->fail_at, k > 0 ? atomic_load(&memory->calls) + k : 0);
 }
 
-/* ---- system calls ------------------------------------------------------------------------ */
+/* ---- system calls ---------------------------------------------------------------------------- */
 
 #ifdef WEIR_FAULTS
 static enum wr_fault_call fault_call;
@@ -99,7 +99,7 @@ unsigned scarce_call_failed(void)
 }
 #endif
 
-/* ---- a peer that never answers ----------------------------------------------------------- */
+/* ---- a peer that never answers --------------------------------------------------------------- */
 
 void blackhole_open(struct blackhole *hole)
 {

@@ -8,7 +8,7 @@
 
 #include <weir/weir.h>
 
-/* ---- memory ---------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 /* An allocator that counts, and has nothing at the calls it is told to fail. */
 struct scarce_memory {
@@ -26,7 +26,7 @@ void scarce_memory_init(struct scarce_memory *memory);
 /* From now on the k-th call fails, and the `count` - 1 behind it. */
 void scarce_memory_fail(struct scarce_memory *memory, unsigned k, unsigned count);
 
-/* ---- system calls (builds with WEIR_FAULTS) ---------------------------------------------- */
+/* ---- system calls (builds with WEIR_FAULTS) -------------------------------------------------- */
 
 #ifdef WEIR_FAULTS
 #include "os/fault.h"
@@ -39,7 +39,7 @@ void scarce_call_clear(void);
 unsigned scarce_call_failed(void);
 #endif
 
-/* ---- a peer that never answers ----------------------------------------------------------- */
+/* ---- a peer that never answers --------------------------------------------------------------- */
 
 /* A listener whose backlog is full: whoever connects to it stays in SYN-SENT. */
 struct blackhole {
