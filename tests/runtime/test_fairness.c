@@ -189,7 +189,7 @@ Test(fairness, one_fast_sender_does_not_starve_ten_that_ping, .timeout = 60)
         cr_assert_eq(weir_read_start(pinged[i], echo, NULL), 0);
     }
     cr_assert_eq(pthread_create(&sender.thread, NULL, send_all_the_time, &sender), 0);
-    ping_for((int)support_span_ms(1500), peers, PINGERS, &latency);
+    ping_for((int)support_span_ms(1000), peers, PINGERS, &latency);
     atomic_store(&sender.stop, 1);
     pthread_join(sender.thread, NULL);
     latency_sort(&latency, "ping beside a fast sender");
@@ -395,7 +395,7 @@ Test(fairness, storm_of_connections_does_not_starve_one_that_stands, .timeout = 
                              &storm.listener),
                  0);
     cr_assert_eq(pthread_create(&storm.thread, NULL, connect_all_the_time, &storm), 0);
-    ping_for((int)support_span_ms(1000), &peer, 1, &latency);
+    ping_for((int)support_span_ms(700), &peer, 1, &latency);
     atomic_store(&storm.stop, 1);
     pthread_join(storm.thread, NULL);
     latency_sort(&latency, "ping beside a storm of connections");

@@ -113,7 +113,7 @@ static void spin(weir_work *work, void *context)
 Test(timers, busy_workers_do_not_delay_timers_while_one_is_free, .timeout = 30)
 {
     struct rig rig;
-    static struct alarm alarms[300];
+    static struct alarm alarms[200];
     struct spinning spinning[3];
     _Atomic unsigned stop = 0, left = 0;
 
@@ -124,12 +124,12 @@ Test(timers, busy_workers_do_not_delay_timers_while_one_is_free, .timeout = 30)
         weir_work_init(&spinning[i].work, spin, &spinning[i]);
         cr_assert_eq(weir_post(rig.runtime, &spinning[i].work), 0);
     }
-    for (unsigned i = 0; i < 300; i++) {
+    for (unsigned i = 0; i < 200; i++) {
         weir_timer_init(&alarms[i].timer, rig.runtime, note_lateness, &alarms[i]);
         set_alarm(&alarms[i], weir_after_ms(1));
         rig_sleep_ms(2);
     }
-    expect_all_rang(alarms, 300);
+    expect_all_rang(alarms, 200);
     atomic_store(&stop, 1);
     cr_assert(RIG_UNTIL(atomic_load(&left) == 3, 5000));
     latency_sort(&late, "timer beside busy workers, lateness");
@@ -407,7 +407,7 @@ Test(timers, deadline_changed_in_the_instant_it_expires_hangs_nobody, .timeout =
     int peer = rig_unix(&rig, NULL, &reader.socket);
     cr_assert_eq(weir_read_start(reader.socket, note_read, &reader), 0);
     cr_assert_eq(pthread_create(&thread, NULL, change_deadline, &reader), 0);
-    for (int64_t end = rig_now_ms() + support_span_ms(700); rig_now_ms() < end; sent++) {
+    for (int64_t end = rig_now_ms() + support_span_ms(400); rig_now_ms() < end; sent++) {
         rig_peer_send(peer, "x", 1);
         cr_assert(RIG_UNTIL(atomic_load(&reader.bytes) > sent, 5000), "it hangs");
     }
