@@ -51,11 +51,8 @@ static void worker_start(const char *name, void *context)
 /* A worker of ours is about to block. */
 static void before_block(void *context)
 {
-    weir_runtime *runtime = context;
-
+    (void)context;
     wr_net_block_hook();
-    if (runtime->lease)
-        wr_lease_blocking(runtime);
 }
 
 static int start_pool(weir_runtime *runtime, const struct wr_options *options)

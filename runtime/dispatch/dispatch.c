@@ -185,12 +185,17 @@ void wr_dispatch_watch(void *context)
     weir_runtime *runtime = context;
     struct wr_poller *poller = &runtime->pollers[0];
 
-    /* release: pairs with the exchange in wr_harvest_watch() */
-    atomic_store_explicit(&poller->tick_wanted, 1, memory_order_release);
-    if (runtime->lease)
-        wr_guard_wake(poller);
-    if (!runtime->lease ||
-        atomic_load_explicit(&poller->lease, memory_order_relaxed) == WR_LEASE_GUARD)
+    /* seq_cst: pairs with the looks in wr_harvest_watch(), and with the load below as there */
+    atomic_store_explicit(&poller->tick_wanted, 1, memory_order_seq_cst);
+    if (!runtime->lease) {
+        wr_poller_doorbell(poller);
+        return;
+    }
+    wr_guard_wake(poller);
+    /* seq_cst: pairs with the move to GUARD in move_lease(): either it is seen here, or the look
+     * that follows it sees the request */
+    uint32_t lease = atomic_load_explicit(&poller->lease, memory_order_seq_cst);
+    if (lease == WR_LEASE_GUARD || lease == WR_LEASE_WANTED)
         wr_poller_doorbell(poller);
 }
 

@@ -43,7 +43,7 @@ struct wr_poller {
     _Atomic uint32_t tick_wanted; /* the pool asked to be watched */
     /* the polling lease (lease.c) */
     WR_ALIGN_LINE _Atomic uint32_t lease;
-    _Atomic uint32_t guard, polls, lease_wanted;
+    _Atomic uint32_t guard, polls;
     /* counters: written by who polls, read by anybody */
     WR_ALIGN_LINE _Atomic uint64_t waits;
     _Atomic uint64_t harvested, stale_drops, sync_wakes, pushes, timers_expired, poll_errors;

@@ -72,10 +72,11 @@ void wr_harvest_deliver(struct wr_poller *poller, int count, struct wr_source **
 
 weir_time wr_harvest_watch(struct wr_poller *poller)
 {
-    /* acq_rel: pairs with the release in wr_dispatch_watch(); taken before the tick, so that a
-     * request that comes while the pool says "nothing waits" is found next time */
-    if (atomic_load_explicit(&poller->tick_wanted, memory_order_relaxed) &&
-        atomic_exchange_explicit(&poller->tick_wanted, 0, memory_order_acq_rel)) {
+    /* seq_cst, both: pair with the store in wr_dispatch_watch(), and with the move to GUARD that
+     * came before this look, if one did. Taken before the tick, so that a request that comes while
+     * the pool says "nothing waits" is found next time */
+    if (atomic_load_explicit(&poller->tick_wanted, memory_order_seq_cst) &&
+        atomic_exchange_explicit(&poller->tick_wanted, 0, memory_order_seq_cst)) {
         if (!poller->ticking)
             poller->next_tick = wr_clock_now() + WR_POOL_TICK_NS;
         poller->ticking = true;

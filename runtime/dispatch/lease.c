@@ -1,31 +1,44 @@
 /* lease.c: polling as a lease that idle workers take, and the guarantor that makes it safe.
  *
- * THE PROTOCOL, for one poller
+ * THE PROTOCOL, for one poller (modelled in tests/model/lease.pml)
  *
- * lease   FREE, WAITING, WORKING, GUARD; `polls` counts how often a worker gave it back.
- * guard   the guarantor's futex word: AWAKE, or ASLEEP without a deadline.
+ * lease   FREE, WAITING, WORKING, GUARD, WANTED. Who moves it away from FREE polls, alone.
+ * polls   how often a worker came back from the kernel.
+ * guard   the guarantor's futex word, two bits. ASLEEP: it has no deadline. CALLED: it is to take
+ *         over without looking twice.
  *
- *   take     idle worker   FREE -> WAITING, or it parks; if the guarantor has it: `wanted` <- 1 and
- *                          the doorbell, then it parks
- *   wait     that worker   published as idle (a post that finds nobody parked rings the doorbell),
- *                          it sleeps in the kernel until an event, a deadline or the doorbell
- *   finish   that worker   no longer idle: WAITING -> WORKING; guarantor ASLEEP: wake it. Deliver:
- *                          one source is kept, the others pushed, the pump kicked; polls + 1; ->
- *                          FREE; only then the kept source's turn, which may block for ever
- *   tick     guarantor     AWAKE: looks every TICK_NS. FREE and `polls` as at the look before:
- *                          nobody has polled for a tick. Wake a parked worker, which will take the
- *                          lease; nobody is parked: FREE -> GUARD and poll, until `wanted`
- *   sleep    guarantor     WAITING and `polls` as before, no watch over the pool: ASLEEP; look
- *                          again: not WAITING: AWAKE
+ *   take     idle worker   FREE -> WAITING; else it parks, and then asks
+ *   ask      parked one    GUARD -> WANTED, and the doorbell. Once published in the pool's idle
+ *                          list, so that it sees GUARD, or the guarantor's look behind GUARD finds
+ *                          it there
+ *   wait     lease holder  published as idle (a post that finds nobody parked rings the doorbell),
+ *                          it sleeps in the kernel until an event, a deadline or the doorbell;
+ *                          polls + 1
+ *   finish   that worker   no longer idle: lease <- WORKING; guarantor ASLEEP: wake it. Deliver:
+ *                          one source is kept, the others pushed, the pump kicked; lease <- FREE;
+ *                          only then the kept source's turn, which may block for ever. A worker
+ *                          that found an item instead of waiting finishes without having polled
+ *   block    worker        announced, FREE: wake a parked worker, which will take the lease;
+ *                          nobody is parked or just started: guard | CALLED
+ *   look     guarantor     every TICK_NS. FREE, and polls as at the look before (nobody has polled
+ *                          for a tick) or CALLED: wake a parked worker; nobody is parked: FREE ->
+ *                          GUARD and poll until WANTED; lease <- FREE; wake a parked worker
+ *   sleep    guarantor     WAITING and polls as before, no watch over the pool: guard | ASLEEP;
+ *                          look again; still WAITING: sleep
  *
  * Why an event is never left alone longer than two ticks (D1, W1): somebody polls while the lease
- * is WAITING, WORKING (which ends without a callback) or GUARD. In FREE the guarantor is awake: it
- * went to sleep only after it had seen WAITING once more behind its own ASLEEP; finish moves the
- * lease first and looks at `guard` second, both sequentially consistent, so that one of the two
- * sees the other. Why nothing is lost between two holders: the set of watched descriptors is in the
- * kernel, an edge that nobody harvested stays there, and the lease's moves (release to acquire)
- * hand over everything else. What finish pushed is covered by the pump kicked before the lease is
- * given back. */
+ * is WAITING, WORKING (which ends without a callback), GUARD or WANTED (which ends in a doorbell).
+ * In FREE the guarantor is awake: it went to sleep only after it had seen WAITING once more behind
+ * its own ASLEEP; finish moves the lease first and looks at `guard` second; all four are
+ * sequentially consistent, so that one of the two sees the other. It looks every tick and acts
+ * when two looks in a row find FREE and no polls between them (each worker it wakes instead of
+ * polling may find an item and hang in it: then the next look acts again). Why nothing is lost
+ * between two holders: the set of watched descriptors is in the kernel, an edge that nobody
+ * harvested stays there, and the lease's moves (release to acquire) hand over everything else.
+ * What finish pushed is covered by the pump kicked before the lease is given back.
+ *
+ * At rest: a worker WAITING, the guarantor ASLEEP; of a poller for which there is no worker, GUARD,
+ * with no worker parked. Nobody wakes by itself. */
 #include "dispatch/lease.h"
 
 #include "base/assert.h"
@@ -37,25 +50,42 @@
 
 /* How often the guarantor looks while nobody waits in the kernel. */
 #define TICK_NS 1000000
+/* A callback that does not return is named, then looked for again after the first of these, then
+ * after twice as long each time, up to the second. */
+#define STUCK_AGAIN_NS 1000000000
+#define STUCK_AGAIN_MAX_NS 60000000000
 
-enum { AWAKE = 0, ASLEEP = 1 };
+#define ASLEEP 1u
+#define CALLED 2u
+
+#ifdef WEIR_FAULTS
+void (*wr_lease_seam_hook)(enum wr_lease_seam seam, struct wr_poller *poller);
+#endif
 
 void wr_guard_wake(struct wr_poller *poller)
 {
-    /* seq_cst: pairs with the exchange to ASLEEP in guard_sleep() */
-    if (atomic_exchange_explicit(&poller->guard, AWAKE, memory_order_seq_cst) == ASLEEP)
+    /* seq_cst: pairs with the moves of the same word in guard_sleep(), which see what was asked */
+    if (atomic_fetch_and_explicit(&poller->guard, ~ASLEEP, memory_order_seq_cst) & ASLEEP)
         wr_futex_wake(&poller->guard, 1);
 }
 
-/* ---- the worker's side --------------------------------------------------------------------- */
-
-static bool try_take(struct wr_poller *poller, enum wr_lease_state state)
+static void call_guard(struct wr_poller *poller)
 {
-    uint32_t free = WR_LEASE_FREE;
+    /* release: pairs with the acquire in was_called(), whose look at the lease comes later */
+    if (!(atomic_fetch_or_explicit(&poller->guard, CALLED, memory_order_release) & CALLED))
+        wr_futex_wake(&poller->guard, 1);
+}
 
-    /* seq_cst: pairs with the release store of the holder before, and with guard_sleep() */
-    return atomic_load_explicit(&poller->lease, memory_order_relaxed) == WR_LEASE_FREE &&
-           atomic_compare_exchange_strong_explicit(&poller->lease, &free, state,
+/* ---- the worker's side ---------------------------------------------------------------------- */
+
+static bool move_lease(struct wr_poller *poller, enum wr_lease_state from, enum wr_lease_state to)
+{
+    uint32_t expected = from;
+
+    /* seq_cst: pairs with the release store of the holder before, with guard_sleep(), and, to
+     * GUARD, with wr_dispatch_watch() */
+    return atomic_load_explicit(&poller->lease, memory_order_relaxed) == expected &&
+           atomic_compare_exchange_strong_explicit(&poller->lease, &expected, to,
                                                    memory_order_seq_cst, memory_order_relaxed);
 }
 
@@ -66,22 +96,34 @@ static int idle_take(void *context)
 
     for (unsigned i = 0; i < runtime->poller_count; i++) {
         unsigned index = (first + i) % runtime->poller_count;
-        if (try_take(&runtime->pollers[index], WR_LEASE_WAITING))
+        if (move_lease(&runtime->pollers[index], WR_LEASE_FREE, WR_LEASE_WAITING))
             return (int)index;
     }
+    return -1;
+}
+
+/* One worker needs one lease. */
+static void idle_ask(void *context)
+{
+    weir_runtime *runtime = context;
+
     for (unsigned i = 0; i < runtime->poller_count; i++) {
         struct wr_poller *poller = &runtime->pollers[i];
-        if (atomic_load_explicit(&poller->lease, memory_order_relaxed) == WR_LEASE_GUARD &&
-            !atomic_exchange_explicit(&poller->lease_wanted, 1, memory_order_relaxed))
+        if (move_lease(poller, WR_LEASE_GUARD, WR_LEASE_WANTED)) {
             wr_poller_doorbell(poller);
+            return;
+        }
     }
-    return -1;
 }
 
 static int idle_wait(void *context, int lease)
 {
     weir_runtime *runtime = context;
-    return wr_harvest_wait(&runtime->pollers[lease], WEIR_NEVER);
+    struct wr_poller *poller = &runtime->pollers[lease];
+    int count = wr_harvest_wait(poller, WEIR_NEVER);
+
+    atomic_fetch_add_explicit(&poller->polls, 1, memory_order_relaxed);
+    return count;
 }
 
 static void *idle_finish(void *context, int lease, int count)
@@ -90,14 +132,16 @@ static void *idle_finish(void *context, int lease, int count)
     struct wr_poller *poller = &runtime->pollers[lease];
     struct wr_source *kept = NULL;
 
-    /* seq_cst, both: pair with the exchange and the load in guard_sleep() */
+    WR_ASSERT(atomic_load_explicit(&poller->lease, memory_order_relaxed) == WR_LEASE_WAITING);
+    /* seq_cst, both: pair with the two in guard_sleep() */
     atomic_store_explicit(&poller->lease, WR_LEASE_WORKING, memory_order_seq_cst);
-    if (atomic_load_explicit(&poller->guard, memory_order_seq_cst) == ASLEEP)
+    WR_LEASE_SEAM(WR_LEASE_SEAM_WORKING, poller);
+    if (atomic_load_explicit(&poller->guard, memory_order_seq_cst) & ASLEEP)
         wr_guard_wake(poller);
     wr_harvest_deliver(poller, count, &kept);
-    atomic_fetch_add_explicit(&poller->polls, 1, memory_order_relaxed);
-    /* release: pairs with the acquire of the next holder in try_take() */
+    /* release: pairs with the acquire of the next holder in move_lease() */
     atomic_store_explicit(&poller->lease, WR_LEASE_FREE, memory_order_release);
+    WR_LEASE_SEAM(WR_LEASE_SEAM_FREE, poller);
     return kept;
 }
 
@@ -113,22 +157,42 @@ static void idle_wake(void *context, int lease)
     wr_poller_doorbell(&runtime->pollers[lease]);
 }
 
-const struct wr_pool_idle wr_lease_idle = {
-    .take = idle_take, .wait = idle_wait, .finish = idle_finish, .run = idle_run, .wake = idle_wake,
-};
-
-void wr_lease_blocking(weir_runtime *runtime)
+static void idle_block(void *context, bool added)
 {
+    weir_runtime *runtime = context;
+
     for (unsigned i = 0; i < runtime->poller_count; i++) {
         struct wr_poller *poller = &runtime->pollers[i];
-        if (atomic_load_explicit(&poller->lease, memory_order_relaxed) == WR_LEASE_FREE) {
-            wr_pool_wake(runtime->pool); /* nobody is parked: the block itself starts a worker */
-            return;
-        }
+        if (atomic_load_explicit(&poller->lease, memory_order_relaxed) != WR_LEASE_FREE)
+            continue;
+        if (wr_pool_wake(runtime->pool))
+            continue;
+        if (!added)
+            call_guard(poller);
+        added = false;
     }
 }
 
-/* ---- the guarantor's side ------------------------------------------------------------------ */
+const struct wr_pool_idle wr_lease_idle = {
+    .take = idle_take,
+    .ask = idle_ask,
+    .wait = idle_wait,
+    .finish = idle_finish,
+    .run = idle_run,
+    .wake = idle_wake,
+    .block = idle_block,
+};
+
+/* ---- the guarantor's side ------------------------------------------------------------------- */
+
+/* What the guarantor of one poller keeps for itself. */
+struct guard {
+    struct wr_poller *poller;
+    uint32_t polls;             /* as at the look before */
+    weir_time stuck_look;       /* when to look for callbacks that do not return; WEIR_NEVER */
+    weir_time stuck_gap;        /* from that look to the next */
+    weir_time stuck_noted;      /* the latest look */
+};
 
 static bool stopping(struct wr_poller *poller)
 {
@@ -136,55 +200,138 @@ static bool stopping(struct wr_poller *poller)
     return atomic_load_explicit(&poller->stop, memory_order_acquire);
 }
 
-/* All workers are in callbacks: poll for them until one is idle. */
-static void take_over(struct wr_poller *poller)
+static bool was_called(struct wr_poller *poller)
 {
-    if (wr_pool_wake(poller->runtime->pool) || !try_take(poller, WR_LEASE_GUARD))
-        return;
-    wr_pool_name_stuck(poller->runtime->pool);
-    while (!stopping(poller) &&
-           !atomic_load_explicit(&poller->lease_wanted, memory_order_relaxed)) {
-        weir_time until = wr_harvest_watch(poller);
-        wr_harvest_deliver(poller, wr_harvest_wait(poller, until), NULL);
+    /* acquire: pairs with the release in call_guard() */
+    return atomic_load_explicit(&poller->guard, memory_order_relaxed) & CALLED &&
+           atomic_fetch_and_explicit(&poller->guard, ~CALLED, memory_order_acquire) & CALLED;
+}
+
+static bool note_stuck(struct guard *guard, weir_time now)
+{
+    guard->stuck_noted = now;
+    return wr_pool_name_stuck(guard->poller->runtime->pool, now);
+}
+
+/* Looks for callbacks that do not return, when that is due. Returns when it is due again. */
+static weir_time look_for_stuck(struct guard *guard)
+{
+    weir_time now = guard->stuck_look == WEIR_NEVER ? 0 : wr_clock_now();
+
+    if (now < guard->stuck_look)
+        return guard->stuck_look;
+    if (!note_stuck(guard, now)) {
+        guard->stuck_look = WEIR_NEVER;
+        return WEIR_NEVER;
     }
-    atomic_store_explicit(&poller->lease_wanted, 0, memory_order_relaxed);
-    /* release: pairs with the acquire of the next holder in try_take() */
+    guard->stuck_look = now + guard->stuck_gap;
+    if (guard->stuck_gap < STUCK_AGAIN_MAX_NS)
+        guard->stuck_gap *= 2;
+    return guard->stuck_look;
+}
+
+/* The guarantor had to poll, and something has come: if a worker is in a callback now, see later
+ * whether it still is. */
+static void begin_to_look(struct guard *guard)
+{
+    weir_time now = guard->stuck_look == WEIR_NEVER ? wr_clock_now() : 0;
+
+    if (now < guard->stuck_noted + WR_POOL_STUCK_NS || !note_stuck(guard, now))
+        return;
+    guard->stuck_look = now + WR_POOL_STUCK_NS;
+    guard->stuck_gap = STUCK_AGAIN_NS;
+}
+
+/* At least once: who wants the lease at once may find other things to do, again and again. */
+static void poll_for_workers(struct guard *guard)
+{
+    struct wr_poller *poller = guard->poller;
+
+    while (!stopping(poller)) {
+        weir_time until = wr_harvest_watch(poller), look = look_for_stuck(guard);
+        int count = wr_harvest_wait(poller, until < look ? until : look);
+        wr_harvest_deliver(poller, count, NULL);
+        begin_to_look(guard);
+        if (atomic_load_explicit(&poller->lease, memory_order_relaxed) != WR_LEASE_GUARD)
+            return;
+    }
+}
+
+/* All workers are in callbacks, as it seems. */
+static void take_over(struct guard *guard)
+{
+    struct wr_poller *poller = guard->poller;
+    struct wr_pool *pool = poller->runtime->pool;
+
+    if (wr_pool_wake(pool))
+        return;
+    WR_LEASE_SEAM(WR_LEASE_SEAM_TAKING, poller);
+    if (!move_lease(poller, WR_LEASE_FREE, WR_LEASE_GUARD))
+        return;
+    /* One that has parked meanwhile saw no GUARD to ask; one that parks from now on does. */
+    bool parked = wr_pool_wake(pool);
+    WR_LEASE_SEAM(WR_LEASE_SEAM_GUARD, poller);
+    if (!parked)
+        poll_for_workers(guard);
+    /* release: pairs with the acquire of the next holder in move_lease() */
     atomic_store_explicit(&poller->lease, WR_LEASE_FREE, memory_order_release);
-    wr_pool_wake(poller->runtime->pool);
+    wr_pool_wake(pool);
 }
 
 /* A worker waits in the kernel: it will wake us when it leaves. */
-static void guard_sleep(struct wr_poller *poller)
+static void guard_sleep(struct guard *guard)
 {
-    /* seq_cst, both: pair with the store of WORKING and the load of `guard` in idle_finish() */
-    atomic_exchange_explicit(&poller->guard, ASLEEP, memory_order_seq_cst);
-    if (atomic_load_explicit(&poller->lease, memory_order_seq_cst) == WR_LEASE_WAITING &&
-        !stopping(poller) && !atomic_load_explicit(&poller->tick_wanted, memory_order_relaxed))
-        wr_futex_wait(&poller->guard, ASLEEP, WEIR_NEVER);
-    atomic_store_explicit(&poller->guard, AWAKE, memory_order_relaxed);
+    struct wr_poller *poller = guard->poller;
+
+    /* All callbacks have returned: nothing is left that it would have to wake up for. */
+    if (guard->stuck_look != WEIR_NEVER && !note_stuck(guard, wr_clock_now()))
+        guard->stuck_look = WEIR_NEVER;
+    WR_LEASE_SEAM(WR_LEASE_SEAM_BEFORE_SLEEP, poller);
+    /* seq_cst, both: pair with the store of WORKING and the load of `guard` in idle_finish(); the
+     * first also with wr_guard_wake(): who asked for something before is seen below */
+    atomic_fetch_or_explicit(&poller->guard, ASLEEP, memory_order_seq_cst);
+    bool waiting =
+        atomic_load_explicit(&poller->lease, memory_order_seq_cst) == WR_LEASE_WAITING;
+    WR_LEASE_SEAM(WR_LEASE_SEAM_ASLEEP, poller);
+    if (waiting && !stopping(poller) &&
+        !atomic_load_explicit(&poller->tick_wanted, memory_order_relaxed))
+        wr_futex_wait(&poller->guard, ASLEEP, guard->stuck_look);
+    /* seq_cst: pairs as the move to ASLEEP; never a store, which would break the chain of moves */
+    atomic_fetch_and_explicit(&poller->guard, ~ASLEEP, memory_order_seq_cst);
+}
+
+/* Returns after a tick, or earlier when it was woken. */
+static void look(struct guard *guard)
+{
+    struct wr_poller *poller = guard->poller;
+    WR_LEASE_SEAM(WR_LEASE_SEAM_LOOK, poller);
+    bool watching = wr_harvest_watch(poller) != WEIR_NEVER;
+    bool called = was_called(poller);
+    uint32_t polls = atomic_load_explicit(&poller->polls, memory_order_relaxed);
+    uint32_t lease = atomic_load_explicit(&poller->lease, memory_order_relaxed);
+    bool unchanged = polls == guard->polls;
+
+    look_for_stuck(guard);
+    if (lease == WR_LEASE_WAITING && unchanged && !watching) {
+        guard_sleep(guard);
+        return;
+    }
+    if (lease == WR_LEASE_FREE && (unchanged || called))
+        take_over(guard);
+    guard->polls = polls;
+    wr_futex_wait(&poller->guard, 0, wr_clock_now() + TICK_NS);
 }
 
 void *wr_guard_main(void *argument)
 {
     struct wr_poller *poller = argument;
     weir_runtime *runtime = poller->runtime;
-    uint32_t seen = 0;
+    struct guard guard = {.poller = poller, .stuck_look = WEIR_NEVER};
 
     if (runtime->thread_start)
         runtime->thread_start(poller->thread.name, runtime->thread_context);
-    while (!stopping(poller)) {
-        bool watching = wr_harvest_watch(poller) != WEIR_NEVER;
-        uint32_t polls = atomic_load_explicit(&poller->polls, memory_order_relaxed);
-        uint32_t lease = atomic_load_explicit(&poller->lease, memory_order_relaxed);
-        if (polls == seen && lease == WR_LEASE_WAITING && !watching) {
-            guard_sleep(poller);
-            continue;
-        }
-        if (polls == seen && lease == WR_LEASE_FREE)
-            take_over(poller);
-        seen = polls;
-        wr_futex_wait(&poller->guard, AWAKE, wr_clock_now() + TICK_NS);
-    }
+    while (!stopping(poller))
+        look(&guard);
     if (runtime->thread_stop)
         runtime->thread_stop(poller->thread.name, runtime->thread_context);
     return NULL;

@@ -116,6 +116,7 @@ void wr_source_run(struct wr_source *source)
     uint64_t taken = take(source);
 
     atomic_fetch_add_explicit(&poller->turns, 1, memory_order_relaxed);
+    wr_pool_note(source->fd);
     current = source;
     enum wr_turn turn = source->turn(source, (uint32_t)taken);
     current = outer;

@@ -38,11 +38,14 @@ void wr_pool_blocking_begin(void)
     if (missing)
         wr_worker_count(lane);
     wr_unlock(&lane->lock);
-    if (missing && wr_worker_start(pool, lane) == 0) {
+    bool added = missing && wr_worker_start(pool, lane) == 0;
+    if (added) {
         wr_lock(&lane->lock);
         lane->compensations++;
         wr_unlock(&lane->lock);
     }
+    if (pool->options.idle)
+        pool->options.idle->block(pool->options.idle_context, added);
     /* A start that failed is made up for by the tick, which this asks for when items wait. */
     wr_pool_request_more(pool);
 }

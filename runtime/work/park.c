@@ -234,7 +234,7 @@ static void wait_leased(struct wr_worker *worker, int lease)
     if (!item)
         return;
     wr_pool_request_more(pool);
-    wr_worker_begin(worker);
+    wr_worker_begin(worker, (uintptr_t)idle->run);
     idle->run(context, item);
     wr_worker_end(worker);
 }
@@ -250,6 +250,8 @@ enum wr_park wr_park(struct wr_worker *worker, weir_work **ret_work)
             idle->finish(pool->options.idle_context, lease, 0);
         return WR_PARK_LEAVE;
     }
+    if (idle && lease < 0)
+        idle->ask(pool->options.idle_context);
     WR_SEAM(WR_SEAM_PARK_PUBLISHED);
     clear_request(pool);
     WR_SEAM(WR_SEAM_PARK_CLEARED);

@@ -67,6 +67,7 @@
  * looks at the queue after its callback. The thread that destroys ticks meanwhile, so that items
  * that wait for each other end here as they do elsewhere. */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -78,6 +79,9 @@
 #define IDLE_DEFAULT_NS 10000000000
 /* How often stuck workers are named at most. */
 #define STUCK_SAID_NS 1000000000
+/* The line that names them, and what one of them takes of it at most. */
+#define WR_STUCK_TEXT_MAX 400
+#define WR_STUCK_WORKER_MAX 100
 
 #ifdef WEIR_FAULTS
 void (*wr_pool_seam_hook)(enum wr_pool_seam seam);
@@ -295,28 +299,64 @@ static void compensate(struct wr_pool *pool)
     wr_unlock(&lane->lock);
 }
 
-void wr_pool_name_stuck(struct wr_pool *pool)
+/* Under the lock. For how long it has been inside one item, as far as we have looked; -1: it is
+ * inside none. */
+static weir_time time_inside(struct wr_worker *worker, weir_time now)
+{
+    /* acquire: pairs with the release in wr_worker_begin(), after which the name stands */
+    if (!atomic_load_explicit(&worker->inside, memory_order_acquire))
+        return -1;
+    uint64_t started = atomic_load_explicit(&worker->started, memory_order_relaxed);
+    if (started != worker->seen_started) {
+        worker->seen_started = started;
+        worker->seen_at = now;
+    }
+    return now - worker->seen_at;
+}
+
+/* The worker goes on meanwhile: what is said of it may be of its next item. */
+static size_t describe(char *text, size_t room, const char *separator, struct wr_worker *worker,
+                       weir_time inside)
+{
+    int subject = atomic_load_explicit(&worker->subject, memory_order_relaxed);
+    uintptr_t function = atomic_load_explicit(&worker->inside, memory_order_relaxed);
+    int length = snprintf(text, room, "%s %s for %" PRId64 " ms ", separator, worker->thread.name,
+                          inside / 1000000);
+    if (subject >= 0)
+        length += snprintf(text + length, room - (size_t)length, "in descriptor %d", subject);
+    else
+        length += snprintf(text + length, room - (size_t)length, "in function %#" PRIxPTR,
+                           function);
+    return (size_t)length;
+}
+
+bool wr_pool_name_stuck(struct wr_pool *pool, weir_time now)
 {
     struct wr_lane *lane = &pool->io;
-    char names[256] = "";
+    char text[WR_STUCK_TEXT_MAX] = "";
     size_t length = 0;
-    weir_time now = wr_clock_now(), next = atomic_load_explicit(&pool->stuck_said,
-                                                                memory_order_relaxed);
-    if (now < next)
-        return;
+    bool any = false;
+
     wr_lock(&lane->lock);
-    for (unsigned i = 0; i < lane->threads_max && length < sizeof names - 32; i++) {
+    bool say = now >= pool->stuck_said;
+    unsigned left = lane->threads;
+    for (unsigned i = 0; i < lane->threads_max && left > 0; i++) {
         struct wr_worker *worker = lane->slots[i];
-        /* acquire: pairs with the release stores of 1, after which the name stands */
-        if (worker && atomic_load_explicit(&worker->running, memory_order_acquire))
-            length += (size_t)snprintf(names + length, sizeof names - length, " %s",
-                                       worker->thread.name);
+        if (!worker)
+            continue;
+        left--;
+        weir_time inside = time_inside(worker, now);
+        any = any || inside >= 0;
+        if (say && inside >= WR_POOL_STUCK_NS && length < sizeof text - WR_STUCK_WORKER_MAX)
+            length += describe(text + length, sizeof text - length, length > 0 ? "," : "", worker,
+                               inside);
     }
+    if (length > 0)
+        pool->stuck_said = now + STUCK_SAID_NS;
     wr_unlock(&lane->lock);
-    if (length == 0)
-        return; /* they are about to start, or to end */
-    atomic_store_explicit(&pool->stuck_said, now + STUCK_SAID_NS, memory_order_relaxed);
-    wr_log(pool->options.log, WEIR_LOG_WARN, "no worker is free; inside a callback:%s", names);
+    if (length > 0)
+        wr_log(pool->options.log, WEIR_LOG_WARN, "callbacks do not return:%s", text);
+    return any;
 }
 
 bool wr_pool_tick(struct wr_pool *pool, weir_time now)

@@ -19,11 +19,14 @@ struct wr_pool;
 /* What an idle worker may do instead of sleeping: wait for events itself (the polling lease). */
 struct wr_pool_idle {
     int (*take)(void *context);             /* >= 0: a lease, to be finished; -1: park */
+    void (*ask)(void *context);             /* has parked without one: whoever has one gives it */
     int (*wait)(void *context, int lease);  /* sleeps; the worker counts as parked meanwhile */
     /* Gives the lease back; what is returned (NULL: nothing) is then run as an item. */
     void *(*finish)(void *context, int lease, int count);
     void (*run)(void *context, void *item);
     void (*wake)(void *context, int lease); /* any thread: ends a wait; never blocks */
+    /* The calling worker has announced a block, its first one; `added`: a worker was started. */
+    void (*block)(void *context, bool added);
 };
 
 struct wr_pool_options {
@@ -85,8 +88,13 @@ void wr_pool_set_block_hook(struct wr_pool *pool, void (*hook)(void *context), v
 /* Wakes one worker that sleeps in the pool (not one that waits under a lease). False: there is
  * none. */
 bool wr_pool_wake(struct wr_pool *pool);
-/* Says at warn level, at most once a second, which workers are in an item right now. */
-void wr_pool_name_stuck(struct wr_pool *pool);
+/* On a worker, inside an item: what it is about, a descriptor for one. Until the item ends. */
+void wr_pool_note(int subject);
+/* Says at warn level, at most once a second, which workers have been inside one item for
+ * WR_POOL_STUCK_NS or longer, as far as calls of this can tell. True: some worker is inside an
+ * item, and another call later may tell more. */
+bool wr_pool_name_stuck(struct wr_pool *pool, weir_time now);
+#define WR_POOL_STUCK_NS 100000000
 
 /* The detector: compensates when items are waiting and none was started since the tick before.
  * True: keep ticking; false: nothing waits, watch() will be called again. One thread at a time. */

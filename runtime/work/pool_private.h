@@ -26,7 +26,8 @@ enum wr_worker_word {
 struct wr_worker {
     WR_ALIGN_LINE _Atomic uint64_t started;     /* items begun: written by itself alone */
     _Atomic uint64_t posts;                     /* posts made on this thread, likewise */
-    _Atomic uint32_t running;                   /* 1: inside an item; likewise */
+    _Atomic uintptr_t inside;                   /* the function of the item it is in, or 0 */
+    _Atomic int subject;                        /* what that item is about, or -1 */
     struct wr_pool *pool;
     struct wr_lane *lane;
     unsigned index;                             /* its place in lane->slots */
@@ -38,6 +39,8 @@ struct wr_worker {
     weir_time leave_at;
     struct wr_list node;                        /* in lane->idle or lane->gone */
     _Atomic uint32_t created;                   /* who started it is done with this memory */
+    uint64_t seen_started;                      /* by wr_pool_name_stuck(), at seen_at; */
+    weir_time seen_at;                          /* under the lock */
     struct wr_thread thread;
 };
 
@@ -76,7 +79,7 @@ struct wr_pool {
     _Atomic uint32_t exits;                     /* threads that ended; destroy sleeps on it */
     _Atomic(void (*)(void *)) block_hook;
     void *block_context;                        /* set before block_hook */
-    _Atomic weir_time stuck_said;               /* when stuck workers may be named again */
+    weir_time stuck_said;                       /* when stuck workers may be named; io.lock */
     struct wr_inject *inject;
     struct wr_lane io, blocking;
 
@@ -101,7 +104,7 @@ void wr_worker_count(struct wr_lane *lane);
 void wr_worker_uncount(struct wr_worker *worker);
 void wr_worker_run(struct wr_worker *worker, weir_work *work);
 /* Around what a worker runs: it is counted, and blocks left open are closed. */
-void wr_worker_begin(struct wr_worker *worker);
+void wr_worker_begin(struct wr_worker *worker, uintptr_t function);
 void wr_worker_end(struct wr_worker *worker);
 /* ITEM or EMPTY: looks until it knows. */
 enum wr_take wr_worker_take(struct wr_pool *pool, weir_work **ret_work);

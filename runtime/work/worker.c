@@ -54,16 +54,23 @@ enum wr_take wr_worker_take(struct wr_pool *pool, weir_work **ret_work)
     }
 }
 
-void wr_worker_begin(struct wr_worker *worker)
+void wr_worker_begin(struct wr_worker *worker, uintptr_t function)
 {
     wr_count(&worker->started);
+    atomic_store_explicit(&worker->subject, -1, memory_order_relaxed);
     /* release: pairs with the acquire in wr_pool_name_stuck(), which reads the name */
-    atomic_store_explicit(&worker->running, 1, memory_order_release);
+    atomic_store_explicit(&worker->inside, function, memory_order_release);
+}
+
+void wr_pool_note(int subject)
+{
+    if (current)
+        atomic_store_explicit(&current->subject, subject, memory_order_relaxed);
 }
 
 void wr_worker_end(struct wr_worker *worker)
 {
-    atomic_store_explicit(&worker->running, 0, memory_order_relaxed);
+    atomic_store_explicit(&worker->inside, 0, memory_order_relaxed);
     if (worker->block_depth == 0)
         return;
     wr_log(worker->pool->options.log, WEIR_LOG_ERROR,
@@ -76,7 +83,7 @@ void wr_worker_run(struct wr_worker *worker, weir_work *work)
 {
     weir_work_fn *run = work->run_;
     void *context = work->context_;
-    wr_worker_begin(worker);
+    wr_worker_begin(worker, (uintptr_t)run);
     wr_work_free(work);
     run(work, context);
     wr_worker_end(worker);

@@ -24,6 +24,16 @@ void wr_pool_post_own(struct wr_pool *pool, weir_work *work)
     glass.posts++;
 }
 
+bool wr_dispatch_stopping(const weir_runtime *runtime)
+{
+    return atomic_load(&runtime->stopping);
+}
+
+void wr_pool_note(int subject)
+{
+    (void)subject;
+}
+
 static int attach(struct wr_poller_backend *backend, int fd, uint64_t token, enum wr_poll_mode mode)
 {
     (void)backend;

@@ -8,7 +8,7 @@
 
 static struct {
     _Atomic unsigned taken;                 /* 1: a worker has the lease */
-    _Atomic unsigned waits, wakes, runs;
+    _Atomic unsigned waits, wakes, runs, asks, blocks, blocks_added;
     _Atomic uint32_t bell;                  /* what the wait sleeps on; 1: rung */
     _Atomic unsigned event;                 /* to be returned by the next finish() */
     struct gate *gate;                      /* the event's callback waits here */
@@ -55,6 +55,18 @@ static void ring(void)
     wr_futex_wake(&poller.bell, 1);
 }
 
+static void ask(void *context)
+{
+    (void)context;
+    atomic_fetch_add(&poller.asks, 1);
+}
+
+static void block(void *context, bool added)
+{
+    (void)context;
+    atomic_fetch_add(added ? &poller.blocks_added : &poller.blocks, 1);
+}
+
 static void wake(void *context, int lease)
 {
     (void)context;
@@ -70,7 +82,8 @@ static void happen(void)
 }
 
 static const struct wr_pool_idle idle = {
-    .take = take, .wait = wait, .finish = finish, .run = run, .wake = wake
+    .take = take, .ask = ask, .wait = wait, .finish = finish, .run = run, .wake = wake,
+    .block = block
 };
 
 static struct rig rig;
@@ -187,10 +200,105 @@ Test(lease, stuck_workers_are_named_once_a_second, .timeout = 20)
     weir_work_init(&work, begin_only, &gate);
     wr_pool_post(rig.pool, &work);
     cr_assert(await_at_least(&gate.waiting, 1));
-    for (int i = 0; i < 10; i++)
-        wr_pool_name_stuck(rig.pool);
+    weir_time first = 1000000000000, ms = 1000000;
+    cr_assert(wr_pool_name_stuck(rig.pool, first));
+    cr_assert(wr_pool_name_stuck(rig.pool, first + 99 * ms));
+    cr_assert_eq(atomic_load(&rig.lines), 0, "%s", rig.last_line);
+    for (int i = 0; i < 1000; i++)
+        cr_assert(wr_pool_name_stuck(rig.pool, first + (100 + i) * ms));
     cr_assert_eq(atomic_load(&rig.lines), 1);
-    cr_assert_not_null(strstr(rig.last_line, "rig-w1"), "%s", rig.last_line);
+    cr_assert_not_null(strstr(rig.last_line, "rig-w1 for 100 ms in function 0x"), "%s",
+                       rig.last_line);
+    cr_assert(wr_pool_name_stuck(rig.pool, first + 1100 * ms));
+    cr_assert_eq(atomic_load(&rig.lines), 2);
+    cr_assert_not_null(strstr(rig.last_line, "rig-w1 for 1100 ms"), "%s", rig.last_line);
+    gate_open(&gate);
+    cr_assert(rig_await_parked(&rig, 1));
+    cr_assert_not(wr_pool_name_stuck(rig.pool, first + 9000 * ms));
+    cr_assert_eq(atomic_load(&rig.lines), 2);
+    rig_stop(&rig);
+}
+
+/* A worker that is always in another item when it is looked at is not stuck. */
+Test(lease, busy_worker_is_not_named, .timeout = 20)
+{
+    static struct job job;
+    weir_time first = 1000000000000, ms = 1000000;
+    start(1);
+    for (int i = 0; i < 20; i++) {
+        struct gate gate = { 0 };
+        job_init(&job, &ran, &gate, false);
+        wr_pool_post(rig.pool, &job.work);
+        cr_assert(await_at_least(&gate.waiting, 1));
+        cr_assert(wr_pool_name_stuck(rig.pool, first + i * 500 * ms));
+        gate_open(&gate);
+        cr_assert(rig_await_parked(&rig, 1));
+    }
+    cr_assert_eq(atomic_load(&rig.lines), 0, "%s", rig.last_line);
+    rig_stop(&rig);
+}
+
+static void note_subject(weir_work *work, void *context)
+{
+    wr_pool_note(17);
+    begin_only(work, context);
+}
+
+Test(lease, stuck_worker_is_named_with_what_it_is_about, .timeout = 20)
+{
+    struct gate gate = { 0 };
+    weir_work work;
+    start(1);
+    weir_work_init(&work, note_subject, &gate);
+    wr_pool_post(rig.pool, &work);
+    cr_assert(await_at_least(&gate.waiting, 1));
+    wr_pool_name_stuck(rig.pool, 1000000000000);
+    wr_pool_name_stuck(rig.pool, 1000250000000);
+    cr_assert_not_null(strstr(rig.last_line, "rig-w1 for 250 ms in descriptor 17"), "%s",
+                       rig.last_line);
     gate_open(&gate);
     rig_stop(&rig);
+}
+
+/* ---- parking without a lease, announcing a block ------------------------------------------- */
+
+Test(lease, who_parks_without_one_asks_once_parked, .timeout = 20)
+{
+    start(2);
+    cr_assert(await_at_least(&poller.asks, 1));
+    cr_assert_eq(atomic_load(&poller.asks), 1);
+    rig_stop(&rig);
+}
+
+static void announce(weir_work *work, void *context)
+{
+    (void)work;
+    wr_pool_blocking_begin();
+    wr_pool_blocking_begin();
+    gate_wait(context);
+    wr_pool_blocking_end();
+    wr_pool_blocking_end();
+}
+
+static void blocks_are_told(unsigned workers_max)
+{
+    struct gate gate = { 0 };
+    weir_work work;
+    rig.options.workers_max = workers_max;
+    start(1);
+    weir_work_init(&work, announce, &gate);
+    wr_pool_post(rig.pool, &work);
+    cr_assert(await_at_least(&gate.waiting, 1));
+    cr_assert_eq(atomic_load(&poller.blocks_added), workers_max > 1);
+    cr_assert_eq(atomic_load(&poller.blocks), workers_max == 1);
+    gate_open(&gate);
+    rig_stop(&rig);
+}
+
+Test(lease, block_is_told_once_with_whether_a_worker_was_added, .timeout = 20)
+{
+    blocks_are_told(2);
+    memset(&rig, 0, sizeof rig);
+    memset(&poller, 0, sizeof poller);
+    blocks_are_told(1);
 }
