@@ -106,7 +106,7 @@ Test(listener_errors, without_descriptors_accepting_rests_and_goes_on, .timeout 
     rig_sleep_ms(1200);
     cr_assert_eq(setrlimit(RLIMIT_NOFILE, &few.before), 0); /* room for the looks of this test */
     uint64_t cpu = cpu_time();
-    unsigned lines = few.rig.lines[WEIR_LOG_WARN] + few.rig.lines[WEIR_LOG_ERROR];
+    unsigned lines = rig_lines(&few.rig, WEIR_LOG_WARN) + rig_lines(&few.rig, WEIR_LOG_ERROR);
     int64_t span = rig_now_ms() - start;
     cr_expect_leq(lines, 1 + (unsigned)(span / 1000) + 1, "%u lines", lines);
     cr_assert(RIG_UNTIL(atomic_load(&few.count) == CLIENTS, rig_patience(3000)), "%u of %d",
@@ -266,7 +266,7 @@ Test(listener_errors, who_hangs_up_before_the_accept_is_no_trouble, .timeout = 1
     cr_assert(RIG_UNTIL(rig_stats(&rig).sources == 1, rig_patience(5000)), "%u sources are left",
               (unsigned)rig_stats(&rig).sources);
     cr_expect_eq(atomic_load(&sessions), atomic_load(&sessions_over));
-    cr_expect(rig.lines[WEIR_LOG_ERROR] == 0 && !rig_logged(&rig, "accept"), "%s", rig.text);
+    cr_expect(rig_lines(&rig, WEIR_LOG_ERROR) == 0 && !rig_logged(&rig, "accept"), "%s", rig.text);
     rig_close(&rig);
 }
 

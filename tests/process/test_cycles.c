@@ -176,7 +176,7 @@ Test(cycles, destroy_in_a_callback_says_so_and_does_nothing, .timeout = 60)
     rig_peer_send(peer, "x", 1);
     cr_assert(RIG_UNTIL(atomic_load(&inside.tried) == 4, 5000), "a reader");
 
-    cr_expect_eq(rig.lines[WEIR_LOG_ERROR], 4, "%u lines", rig.lines[WEIR_LOG_ERROR]);
+    cr_expect_eq(rig_lines(&rig, WEIR_LOG_ERROR), 4, "%u lines", rig_lines(&rig, WEIR_LOG_ERROR));
     cr_expect(rig_logged(&rig, "weir_runtime_destroy"));
     weir_work_init(&inside.after, count_after, &inside);
     cr_assert_eq(weir_post(rig.runtime, &inside.after), 0, "the runtime goes on");

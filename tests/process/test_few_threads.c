@@ -83,7 +83,8 @@ Test(few_threads, fewer_workers_than_asked_for_are_a_warning, .timeout = 60)
         rig_open_with(&rig, &options);
         cr_expect_eq(rig_stats(&rig).workers, missing[i], "%u workers",
                      (unsigned)rig_stats(&rig).workers);
-        cr_expect_eq(rig.lines[WEIR_LOG_WARN], 1, "%u warnings", rig.lines[WEIR_LOG_WARN]);
+        unsigned warnings = rig_lines(&rig, WEIR_LOG_WARN);
+        cr_expect_eq(warnings, 1, "%u warnings", warnings);
         cr_expect(rig_logged(&rig, "of 4 workers could be started"));
         expect_works(rig.runtime);
         rig_close(&rig);
@@ -126,7 +127,7 @@ Test(few_threads, a_moment_without_threads_is_waited_out, .timeout = 60)
     fail_creations(~0u);
     rig_open_with(&rig, &options);
     cr_expect_eq(rig_stats(&rig).workers, WORKERS);
-    cr_expect_eq(rig.lines[WEIR_LOG_WARN], 0);
+    cr_expect_eq(rig_lines(&rig, WEIR_LOG_WARN), 0);
     rig_close(&rig);
 }
 
@@ -157,7 +158,7 @@ Test(few_threads, an_idle_worker_is_not_called_stuck, .timeout = 60)
     rig_open(&rig, 2);
     rig_sleep_ms(20);
     cr_expect_not(wr_pool_name_stuck(rig.runtime->pool, weir_now()));
-    cr_expect_eq(rig.lines[WEIR_LOG_WARN], 0, "%s", rig.text);
+    cr_expect_eq(rig_lines(&rig, WEIR_LOG_WARN), 0, "%s", rig.text);
     rig_close(&rig);
 }
 
@@ -187,8 +188,8 @@ Test(few_threads, a_block_without_a_replacement_only_takes_longer, .timeout = 60
         cr_assert_eq(weir_post(rig.runtime, &works[i]), 0);
     }
     cr_assert(RIG_UNTIL(atomic_load(&ran) == 8, 10000), "%u of 8 ran", atomic_load(&ran));
-    cr_expect_leq(rig.lines[WEIR_LOG_WARN] + rig.lines[WEIR_LOG_ERROR], 2, "%u lines",
-                  rig.lines[WEIR_LOG_WARN] + rig.lines[WEIR_LOG_ERROR]);
+    cr_expect_leq(rig_lines(&rig, WEIR_LOG_WARN) + rig_lines(&rig, WEIR_LOG_ERROR), 2, "%u lines",
+                  rig_lines(&rig, WEIR_LOG_WARN) + rig_lines(&rig, WEIR_LOG_ERROR));
     fail_creations(0);
     atomic_store(&ran, 0);
     for (int i = 0; i < 8; i++)

@@ -172,6 +172,11 @@ static void on_watch(weir_watch *watch, unsigned events, int status, void *conte
     on_work(NULL, context);
 }
 
+static void on_closed(void *context)
+{
+    on_work(NULL, context);
+}
+
 static void walk_work(struct walk *walk)
 {
     weir_work work, job;
@@ -201,7 +206,8 @@ static void walk_watch(struct walk *walk)
     WALK_STEP(walk, "watch_set", weir_watch_set(watch, WEIR_READABLE));
     cr_assert(RIG_UNTIL(atomic_load(&walk->ran) == 1, 20000), "%s, use %u: the watch is silent",
               walk->name, walk->k);
-    cr_assert_eq(weir_watch_close(watch, NULL, NULL), 0);
+    cr_assert_eq(weir_watch_close(watch, on_closed, walk), 0);
+    cr_assert(RIG_UNTIL(atomic_load(&walk->ran) == 2, 20000));
     close(pipes[0]);
     close(pipes[1]);
 }

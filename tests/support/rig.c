@@ -55,6 +55,14 @@ void rig_close(struct rig *rig)
     pthread_mutex_destroy(&rig->lock);
 }
 
+unsigned rig_lines(struct rig *rig, enum weir_log_level level)
+{
+    pthread_mutex_lock(&rig->lock);
+    unsigned lines = rig->lines[level];
+    pthread_mutex_unlock(&rig->lock);
+    return lines;
+}
+
 bool rig_logged(struct rig *rig, const char *part)
 {
     pthread_mutex_lock(&rig->lock);

@@ -30,6 +30,8 @@ void rig_open_with(struct rig *rig, const weir_options *options);
 /* Destroys it and checks that threads and descriptors are as many as before. */
 void rig_close(struct rig *rig);
 bool rig_logged(struct rig *rig, const char *part);
+/* How many lines so far, while others may log. */
+unsigned rig_lines(struct rig *rig, enum weir_log_level level);
 weir_stats rig_stats(struct rig *rig);
 
 /* A connected pair: a socket of the runtime, and the descriptor of its blocking peer. */
