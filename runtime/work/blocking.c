@@ -15,6 +15,9 @@
 #include "os/futex.h"
 #include "work/pool_private.h"
 
+/* A job of the blocking lane that has waited longer for a thread is worth a line in the log. */
+#define OVERDUE_NS 1000000000
+
 /* ---- announced blocks ---------------------------------------------------------------------- */
 
 void wr_pool_blocking_begin(void)
@@ -98,8 +101,10 @@ static weir_work *dequeue(struct wr_lane *lane)
     if (!work)
         return NULL;
     lane->first = work->next_;
-    if (!lane->first)
+    if (!lane->first) {
         lane->last = NULL;
+        lane->full_said = false;
+    }
     lane->queued--;
     return work;
 }
@@ -145,15 +150,32 @@ static int provide(struct wr_pool *pool)
     return -ESHUTDOWN;
 }
 
+/* Under the lock. How long the oldest job has waited, when that is to be said: it is long, all the
+ * threads there may be are busy, and it has not been said since the queue was empty. Else 0. */
+static weir_time overdue(struct wr_lane *lane, weir_time now)
+{
+    if (lane->full_said || !lane->first || lane->threads < lane->threads_max)
+        return 0;
+    weir_time waited = now - lane->first->posted_;
+    lane->full_said = waited >= OVERDUE_NS;
+    return lane->full_said ? waited : 0;
+}
+
 static int post_blocking(struct wr_pool *pool, weir_work *work)
 {
     struct wr_lane *lane = &pool->blocking;
+    weir_time now = work->posted_;
     wr_lock(&lane->lock);
     int r = provide(pool);
     struct wr_worker *woken = r == 0 ? enqueue(lane, work) : NULL;
+    weir_time waited = overdue(lane, now);
     wr_unlock(&lane->lock);
     if (woken)
         wr_futex_wake(&woken->word, 1);
+    if (waited > 0)
+        wr_log(pool->options.log, WEIR_LOG_WARN,
+               "blocking lane: all %u threads are busy, a job has waited for %lld ms",
+               lane->threads_max, (long long)(waited / 1000000));
     return r;
 }
 

@@ -66,6 +66,7 @@ struct wr_lane {
     /* the blocking lane: its queue, oldest first */
     weir_work *first, *last;
     uint64_t queued;
+    bool full_said;                 /* said that jobs wait long, since the queue was empty */
     unsigned coming;                /* threads that will look at the queue before anything else */
 };
 

@@ -415,7 +415,7 @@ Test(post, blocking_lane_full_for_ever_is_seen_and_the_rest_goes_on, .timeout = 
 {
     struct rig rig;
     weir_options options = WEIR_OPTIONS_INIT;
-    weir_work works[5];
+    weir_work works[6];
     char folder[] = "/tmp/weir-fifo-XXXXXX", path[64];
 
     cr_assert_not_null(mkdtemp(folder));
@@ -434,10 +434,15 @@ Test(post, blocking_lane_full_for_ever_is_seen_and_the_rest_goes_on, .timeout = 
     cr_expect_eq(rig_stats(&rig).blocking_queued, 1);
     int64_t took = time_of_a_post(&rig, 5000);
     cr_expect_leq(took, rig_patience(50), "it took %lld ms", (long long)took);
+    cr_expect(RIG_UNTIL(rig_stats(&rig).queue_age_ns > 1000000000, 5000));
+    cr_expect_not(rig_logged(&rig, "blocking lane: all"));
+    weir_work_init(&works[5], open_fifo, path);
+    cr_assert_eq(weir_post_blocking(rig.runtime, &works[5]), 0);
+    cr_expect(rig_logged(&rig, "blocking lane: all 4 threads are busy"));
     /* A reader and writer at once lets the four go, and whoever comes after them. */
     int fd = open(path, O_RDWR | O_CLOEXEC);
     cr_expect(RIG_UNTIL(rig_stats(&rig).blocking_queued == 0, 5000));
-    cr_expect(RIG_UNTIL(rig_stats(&rig).items_run >= 6, 5000));
+    cr_expect(RIG_UNTIL(rig_stats(&rig).items_run >= 7, 5000));
     rig_sleep_ms(20);
     close(fd);
     rig_close(&rig);

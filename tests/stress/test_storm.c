@@ -1,5 +1,5 @@
-/* test_storm.c: producers that wait for what they started: posts to both lanes and timers, over many
- * counts of producers and workers. Whatever is accepted comes back, and soon. */
+/* test_storm.c: producers that wait for what they started: posts to both lanes and timers, over
+ * many counts of producers and workers. Whatever is accepted comes back, and soon. */
 #include "support/rig.h"
 
 #include <errno.h>
