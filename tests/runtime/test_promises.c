@@ -1,5 +1,6 @@
 /* test_promises.c: what always holds of dispatch and pool, seen on a whole runtime: nothing is
- * stranded, the next copy comes first, slices end, no edge is lost, pollers survive, idle is idle. */
+ * stranded, the next copy comes first, slices end, no edge is lost, pollers survive, idle is
+ * idle. */
 #include "support/rig.h"
 
 #include <dirent.h>
