@@ -135,7 +135,9 @@ static ssize_t meet(struct walk *walk, weir_listener *listener)
         r = connecting.result;
     }
     if (a == -EINPROGRESS) {
-        if (r < 0)
+        /* The connection may have been dropped for want of something: the accept waits for another.
+         */
+        if (r < 0 || !rig_op_await(&accepting, rig_patience(200)))
             weir_cancel(&accepting.op);
         cr_assert(rig_op_await(&accepting, 20000), "accept does not end");
         a = accepting.result;
