@@ -12,8 +12,7 @@
 enum { WORKERS = 4, TRIES = 4 /* of one creation */ };
 
 /* Creations, counted from 0; the bits say which never work. */
-static _Atomic unsigned creations, tries;
-static unsigned fail_mask;
+static _Atomic unsigned creations, tries, fail_mask;
 static unsigned fail_tries = TRIES; /* how often a creation that fails does so in a row */
 
 static int on_create(enum wr_fault_call call)
@@ -21,7 +20,7 @@ static int on_create(enum wr_fault_call call)
     if (call != WR_FAULT_THREAD)
         return 0;
     unsigned creation = atomic_load(&creations);
-    if (creation < 32 && fail_mask >> creation & 1 && atomic_load(&tries) < fail_tries) {
+    if (creation < 32 && atomic_load(&fail_mask) >> creation & 1 && atomic_load(&tries) < fail_tries) {
         if (atomic_fetch_add(&tries, 1) + 1 < TRIES)
             return EAGAIN;
         atomic_store(&tries, 0);
@@ -35,10 +34,12 @@ static int on_create(enum wr_fault_call call)
 
 static void fail_creations(unsigned mask)
 {
+    atomic_store(&fail_mask, 0);
     atomic_store(&creations, 0);
     atomic_store(&tries, 0);
-    fail_mask = mask;
-    wr_fault_hook = on_create;
+    atomic_store(&fail_mask, mask);
+    if (!wr_fault_hook) /* not while threads of a runtime look at it */
+        wr_fault_hook = on_create;
 }
 
 static weir_options four_workers(struct scarce_memory *memory)
@@ -138,6 +139,7 @@ Test(few_threads, a_blocking_job_without_a_thread_is_refused_and_free_again, .ti
     weir_work work;
 
     weir_work_init(&work, on_work, &ran);
+    fail_creations(0);
     rig_open(&rig, 2);
     fail_creations(1);
     cr_expect_eq(weir_post_blocking(rig.runtime, &work), -EAGAIN);
@@ -181,6 +183,7 @@ Test(few_threads, a_block_without_a_replacement_only_takes_longer, .timeout = 60
 
     options.workers = 1;
     options.workers_max = 8;
+    fail_creations(0);
     rig_open_with(&rig, &options);
     fail_creations(~0u);
     for (int i = 0; i < 8; i++) {
