@@ -80,8 +80,10 @@ static enum wr_turn end(weir_socket *socket, bool reset)
     wr_lock(&socket->out.lock);
     if (reset && socket->kind == WR_STREAM)
         wr_sock_set_linger_reset(source->fd);
-    wr_sock_close(source->fd);
+    /* Forgotten first: in the child of a fork the number may be another's once it is closed. */
+    int fd = source->fd;
     source->fd = -1;
+    wr_sock_close(fd);
     wr_write_drop(socket);
     WR_ASSERT(!socket->in.head && !socket->out.head && !socket->in.ended && !socket->out.ended);
     wr_unlock(&socket->out.lock);

@@ -20,7 +20,8 @@ static int on_create(enum wr_fault_call call)
     if (call != WR_FAULT_THREAD)
         return 0;
     unsigned creation = atomic_load(&creations);
-    if (creation < 32 && atomic_load(&fail_mask) >> creation & 1 && atomic_load(&tries) < fail_tries) {
+    bool fails = creation < 32 && atomic_load(&fail_mask) >> creation & 1;
+    if (fails && atomic_load(&tries) < fail_tries) {
         if (atomic_fetch_add(&tries, 1) + 1 < TRIES)
             return EAGAIN;
         atomic_store(&tries, 0);

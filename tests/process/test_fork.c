@@ -196,6 +196,44 @@ Test(fork, a_child_waits_for_no_thread_that_it_does_not_have, .timeout = 60)
     rest_close(&rest);
 }
 
+/* ---- a descriptor between two owners --------------------------------------------------------- */
+
+#ifdef WEIR_FAULTS
+static struct rest *closing;
+static _Atomic int hosts = -1, hosts_child;
+
+/* Right behind the close of a socket: the number is the host's next. */
+static int take_number(enum wr_fault_call call)
+{
+    if (call != WR_FAULT_CLOSE || atomic_load(&hosts) >= 0)
+        return 0;
+    atomic_store(&hosts, dup(STDIN_FILENO));
+    pid_t child = fork();
+    if (child == 0) {
+        weir_runtime_destroy(closing->rig.runtime);
+        _exit(fcntl(atomic_load(&hosts), F_GETFD) >= 0 ? 0 : 1);
+    }
+    atomic_store(&hosts_child, child);
+    return 0;
+}
+
+Test(fork, a_child_leaves_a_number_alone_that_is_the_hosts_by_now, .timeout = 60)
+{
+    static const weir_options defaults = WEIR_OPTIONS_INIT;
+    struct rest rest;
+
+    wr_fault_hook = take_number;
+    closing = &rest;
+    rest_open(&rest, &defaults);
+    close(rest.peers[0]); /* its reader closes the socket */
+    cr_assert(RIG_UNTIL(atomic_load(&hosts_child) != 0, 5000));
+    cr_expect_eq(await_child(atomic_load(&hosts_child)), 0, "the child closed the host's");
+    close(atomic_load(&hosts));
+    rest.peers[0] = dup(STDIN_FILENO); /* to be closed with the others */
+    rest_close(&rest);
+}
+#endif
+
 /* ---- under load ------------------------------------------------------------------------------ */
 
 struct client {
