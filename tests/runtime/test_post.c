@@ -248,9 +248,10 @@ static void take_one(weir_work *work, void *context)
 
     /* A plain look, no read-modify-write: who was told -EALREADY relies on it all the same. */
     unsigned waiting = atomic_load_explicit(&fan->waiting, memory_order_relaxed);
-    if (waiting == 0)
-        return;
-    atomic_fetch_sub(&fan->waiting, 1);
+    do {
+        if (waiting == 0)
+            return;
+    } while (!atomic_compare_exchange_weak(&fan->waiting, &waiting, waiting - 1));
     if (waiting > 1 && weir_post(fan->runtime, work) == -EINVAL)
         atomic_fetch_add(&fan->errors, 1);
     atomic_fetch_add(&fan->taken, 1);

@@ -352,7 +352,13 @@ Test(promises, nothing_is_allocated_once_a_connection_stands, .timeout = 30)
         crowd.peers[i] = rig_unix(&rig, NULL, &crowd.sockets[i]);
         cr_assert_eq(weir_read_start(crowd.sockets[i], answer, &crowd), 0);
     }
-    ping(&crowd, 1000); /* both workers have had a turn, and hence their buffers */
+    atomic_store(&crowd.meet, 2); /* both workers have had a turn, and hence their buffers */
+    rig_peer_send(crowd.peers[0], "x", 1);
+    rig_peer_send(crowd.peers[1], "x", 1);
+    rig_peer_receive(crowd.peers[0], &byte, 1);
+    rig_peer_receive(crowd.peers[1], &byte, 1);
+    atomic_store(&crowd.meet, 0);
+    ping(&crowd, 1000);
     unsigned before = atomic_load(&allocations);
     ping(&crowd, 1000);
     cr_assert_eq(weir_read_stop(crowd.sockets[0]), 0);
