@@ -365,7 +365,7 @@ void wr_options_default(struct wr_options *ret, const struct wr_cpu *cpu, unsign
         .name = "weir",
         .backend = WEIR_BACKEND_AUTO,
         .dispatch = WEIR_DISPATCH_PUMP,
-        .poll = WEIR_POLL_DEDICATED,
+        .poll = WEIR_POLL_LEASE,
         .pollers = clamp((cpu->usable + CPUS_PER_POLLER / 2) / CPUS_PER_POLLER, 1, POLLERS_MAX),
         .workers = workers,
         .workers_max = workers + WORKERS_SPARE,

@@ -226,10 +226,13 @@ int weir_runtime_drain(weir_runtime *runtime, weir_time deadline)
 
     /* release: pairs with the acquire loads in listen, connect and adopt */
     atomic_store_explicit(&runtime->draining, 1, memory_order_release);
-    while (wr_net_sweep(runtime, false) > 0) {
+    unsigned left;
+    while ((left = wr_net_sweep(runtime, false)) > 0) {
         weir_time now = wr_clock_now(), until = wr_clock_add(now, SWEEP_NS);
-        if (now >= deadline)
+        if (now >= deadline) {
+            wr_log(&runtime->log, WEIR_LOG_INFO, "drain: %u sockets are left at the deadline", left);
             return -ETIME;
+        }
         wr_dispatch_wait_empty(runtime, until < deadline ? until : deadline);
     }
     return 0;

@@ -48,7 +48,7 @@ typedef struct weir_options {
     bool ignore_env;             /* read no environment variable at all */
     enum weir_backend backend;   /* WEIR_BACKEND: auto, epoll, io_uring; default auto */
     enum weir_dispatch dispatch; /* WEIR_DISPATCH: pump, per-event; default pump */
-    enum weir_poll poll;         /* WEIR_POLL: dedicated, lease; default dedicated */
+    enum weir_poll poll;         /* WEIR_POLL: lease, dedicated; default lease */
     unsigned pollers;            /* WEIR_POLLERS: 1..64; default one per 30 usable CPUs */
     unsigned workers;            /* WEIR_WORKERS: 1..1024; default the usable CPUs, as far
                                     as workers_max allows */
