@@ -89,13 +89,13 @@ set(WEIR_TEST_ENVIRONMENT
     "TSAN_OPTIONS=second_deadlock_stack=1:history_size=4")
 
 # weir_test(NAME LAYERS layer... SOURCES file... [LIBRARIES target...] [LABELS label...] [TIMEOUT seconds]
-#           [ENVIRONMENT NAME=value...] [SUFFIX text] [EPOLL_ONLY])
+#           [ENVIRONMENT NAME=value...] [SUFFIX text] [EPOLL_ONLY] [SERIAL])
 # One program, one CTest `folder/NAME`. LAYERS names what is linked (with what it depends on); `runtime`
 # is everything. Called again for a NAME that exists, with SUFFIX and ENVIRONMENT, it adds one more run of
 # the same program: `folder/NAME.SUFFIX`. What runs the whole library runs once more on io_uring, unless it
-# is EPOLL_ONLY.
+# is EPOLL_ONLY. SERIAL: it measures time, and runs while no other test does.
 function(weir_test name)
-    cmake_parse_arguments(PARSE_ARGV 1 arg "EPOLL_ONLY" "TIMEOUT;SUFFIX"
+    cmake_parse_arguments(PARSE_ARGV 1 arg "EPOLL_ONLY;SERIAL" "TIMEOUT;SUFFIX"
         "LAYERS;SOURCES;LIBRARIES;LABELS;ENVIRONMENT")
     get_filename_component(folder ${CMAKE_CURRENT_SOURCE_DIR} NAME)
     set(target test_${folder}_${name})
@@ -116,7 +116,7 @@ function(weir_test name)
         TIMEOUT ${arg_TIMEOUT} LABELS "${folder};${arg_LABELS}"
         ENVIRONMENT "${WEIR_TEST_ENVIRONMENT};${arg_ENVIRONMENT}"
         FAIL_REGULAR_EXPRESSION "${WEIR_FAIL_PATTERN}")
-    if(folder STREQUAL "stress")
+    if(folder STREQUAL "stress" OR arg_SERIAL)
         set_tests_properties(${test} PROPERTIES RUN_SERIAL TRUE)
     endif()
     if(URING_FOUND AND NOT arg_EPOLL_ONLY AND NOT arg_SUFFIX AND "wr_runtime" IN_LIST arg_LAYERS)
@@ -126,7 +126,7 @@ function(weir_test name)
             TIMEOUT ${arg_TIMEOUT} LABELS "${folder};io_uring;${arg_LABELS}" SKIP_RETURN_CODE 77
             ENVIRONMENT "${environment};WEIR_BACKEND=io_uring"
             FAIL_REGULAR_EXPRESSION "${WEIR_FAIL_PATTERN}")
-        if(folder STREQUAL "stress")
+        if(folder STREQUAL "stress" OR arg_SERIAL)
             set_tests_properties(${test}.io_uring PROPERTIES RUN_SERIAL TRUE)
         endif()
     endif()

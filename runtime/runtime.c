@@ -230,7 +230,8 @@ int weir_runtime_drain(weir_runtime *runtime, weir_time deadline)
     while ((left = wr_net_sweep(runtime, false)) > 0) {
         weir_time now = wr_clock_now(), until = wr_clock_add(now, SWEEP_NS);
         if (now >= deadline) {
-            wr_log(&runtime->log, WEIR_LOG_INFO, "drain: %u sockets are left at the deadline", left);
+            wr_log(&runtime->log, WEIR_LOG_INFO, "drain: %u sockets are left at the deadline",
+                   left);
             return -ETIME;
         }
         wr_dispatch_wait_empty(runtime, until < deadline ? until : deadline);

@@ -23,8 +23,8 @@
  *   look     guarantor     every TICK_NS. FREE, and polls as at the look before (nobody has polled
  *                          for a tick) or CALLED: wake a parked worker; nobody is parked: FREE ->
  *                          GUARD and poll until WANTED; lease <- FREE; wake a parked worker
- *   sleep    guarantor     WAITING and polls as before, no watch over the pool: guard | ASLEEP;
- *                          look again; still WAITING: sleep
+ *   sleep    guarantor     WAITING and polls as before (or one more, after a long sleep), no watch
+ *                          over the pool: guard | ASLEEP; look again; still WAITING: sleep
  *
  * Why an event is never left alone longer than two ticks (D1, W1): somebody polls while the lease
  * is WAITING, WORKING (which ends without a callback), GUARD or WANTED (which ends in a doorbell).
@@ -50,6 +50,8 @@
 
 /* How often the guarantor looks while nobody waits in the kernel. */
 #define TICK_NS 1000000
+/* After a sleep as long as this one poll does not keep the guarantor awake. */
+#define REST_NS (10 * TICK_NS)
 /* A callback that does not return is named, then looked for again after the first of these, then
  * after twice as long each time, up to the second. */
 #define STUCK_AGAIN_NS 1000000000
@@ -189,6 +191,7 @@ const struct wr_pool_idle wr_lease_idle = {
 struct guard {
     struct wr_poller *poller;
     uint32_t polls;             /* as at the look before */
+    bool rested;                /* the last sleep was a long one */
     weir_time stuck_look;       /* when to look for callbacks that do not return; WEIR_NEVER */
     weir_time stuck_gap;        /* from that look to the next */
     weir_time stuck_noted;      /* the latest look */
@@ -310,14 +313,20 @@ static void look(struct guard *guard)
     uint32_t polls = atomic_load_explicit(&poller->polls, memory_order_relaxed);
     uint32_t lease = atomic_load_explicit(&poller->lease, memory_order_relaxed);
     bool unchanged = polls == guard->polls;
+    /* One poll after a long sleep is little load: looking on would cost more than being woken. */
+    bool quiet = unchanged || (guard->rested && polls - guard->polls == 1);
 
     look_for_stuck(guard);
-    if (lease == WR_LEASE_WAITING && unchanged && !watching) {
+    if (lease == WR_LEASE_WAITING && quiet && !watching) {
+        guard->polls = polls;
+        weir_time before = wr_clock_now();
         guard_sleep(guard);
+        guard->rested = wr_clock_now() - before >= REST_NS;
         return;
     }
     if (lease == WR_LEASE_FREE && (unchanged || called))
         take_over(guard);
+    guard->rested = false;
     guard->polls = polls;
     wr_futex_wait(&poller->guard, 0, wr_clock_now() + TICK_NS);
 }
