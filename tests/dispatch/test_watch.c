@@ -29,8 +29,10 @@ static void on_ready(weir_watch *watch, unsigned events, int status, void *conte
         atomic_fetch_add(&seen->after, 1);
     atomic_store(&seen->events, events);
     atomic_store(&seen->status, status);
-    if (seen->again)
-        cr_assert_eq(weir_watch_set(watch, seen->again), 0);
+    if (seen->again) {
+        int r = weir_watch_set(watch, seen->again);
+        cr_assert(r == 0 || r == -ECANCELED, "%d", r); /* the end of the test is near */
+    }
     if (seen->close_it) {
         cr_assert_eq(weir_watch_close(watch, on_closed, seen), 0);
         cr_assert_eq(weir_watch_close(watch, on_closed, seen), -EALREADY);
