@@ -117,6 +117,17 @@ Test(fairness, callback_may_wait_for_another_socket_of_its_poller, .timeout = 30
     rig_close(&rig);
 }
 
+static int unix_with_room(struct rig *rig, weir_socket **ret_socket)
+{
+    int fds[2], room = 16 << 20;
+
+    cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+    setsockopt(fds[1], SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
+    setsockopt(fds[1], SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof room);
+    cr_assert_eq(weir_adopt(rig->runtime, fds[0], NULL, ret_socket), 0);
+    return fds[1];
+}
+
 /* ---- pings beside something fast ----------------------------------------------------------- */
 
 #define PINGERS 10
@@ -137,6 +148,13 @@ static void drop(weir_socket *socket, const weir_view *view, int status, void *c
         atomic_fetch_add(dropped, view->length);
 }
 
+/* Slower than any sender: whoever looks again finds more. */
+static void drop_slowly(weir_socket *socket, const weir_view *view, int status, void *context)
+{
+    drop(socket, view, status, context);
+    rig_sleep_ms(1);
+}
+
 struct sender {
     int fd;
     _Atomic unsigned stop;
@@ -150,8 +168,7 @@ static void *send_all_the_time(void *context)
     static const char bytes[65536];
 
     while (!atomic_load(&sender->stop))
-        if (send(sender->fd, bytes, sizeof bytes, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 &&
-            errno != EAGAIN)
+        if (send(sender->fd, bytes, sizeof bytes, MSG_NOSIGNAL) < 0)
             break;
     return NULL;
 }
@@ -171,6 +188,15 @@ static void ping_for(int milliseconds, const int *peers, unsigned count, struct 
 }
 
 static struct latency latency;
+static struct pulse pulse;
+
+/* On a machine of our own 99 of 100 are served within 20 ms. Here others may take the processors:
+ * the half must be, and nobody starves. */
+static void expect_served(long machine_us)
+{
+    cr_expect_leq(latency_us(&latency, 500), rig_patience(20) * 1000L);
+    cr_expect_leq(latency_us(&latency, 1000), rig_patience(150) * 1000L + 2 * machine_us);
+}
 
 /* (W16) One poller, one worker, a sender whose data never ends. */
 Test(fairness, one_fast_sender_does_not_starve_ten_that_ping, .timeout = 60)
@@ -182,18 +208,21 @@ Test(fairness, one_fast_sender_does_not_starve_ten_that_ping, .timeout = 60)
     _Atomic uint64_t dropped = 0;
 
     rig_open(&rig, 1);
-    sender.fd = rig_tcp(&rig, NULL, &fast);
-    cr_assert_eq(weir_read_start(fast, drop, &dropped), 0);
+    sender.fd = unix_with_room(&rig, &fast);
+    cr_assert_eq(weir_read_start(fast, drop_slowly, &dropped), 0);
     for (unsigned i = 0; i < PINGERS; i++) {
         peers[i] = rig_tcp(&rig, NULL, &pinged[i]);
         cr_assert_eq(weir_read_start(pinged[i], echo, NULL), 0);
     }
     cr_assert_eq(pthread_create(&sender.thread, NULL, send_all_the_time, &sender), 0);
+    pulse_begin(&pulse);
     ping_for((int)support_span_ms(1000), peers, PINGERS, &latency);
+    long machine_us = pulse_end(&pulse);
     atomic_store(&sender.stop, 1);
+    shutdown(sender.fd, SHUT_RDWR);
     pthread_join(sender.thread, NULL);
     latency_sort(&latency, "ping beside a fast sender");
-    cr_expect_leq(latency_us(&latency, 990), rig_patience(20) * 1000L);
+    expect_served(machine_us);
     cr_expect_gt(atomic_load(&dropped), 1000000, "the sender was not fast");
     for (unsigned i = 0; i < PINGERS; i++)
         close(peers[i]);
@@ -219,17 +248,6 @@ static size_t fill(int fd, size_t most)
     return sent;
 }
 
-static int unix_with_room(struct rig *rig, weir_socket **ret_socket)
-{
-    int fds[2], room = 16 << 20;
-
-    cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
-    setsockopt(fds[1], SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
-    setsockopt(fds[1], SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof room);
-    cr_assert_eq(weir_adopt(rig->runtime, fds[0], NULL, ret_socket), 0);
-    return fds[1];
-}
-
 /* (W17) More than one turn takes is in the socket before the first turn, and the peer waits. */
 Test(fairness, what_one_turn_leaves_in_the_socket_is_read_by_the_next, .timeout = 30)
 {
@@ -252,14 +270,8 @@ Test(fairness, what_one_turn_leaves_in_the_socket_is_read_by_the_next, .timeout 
     rig_close(&rig);
 }
 
-static void drop_slowly(weir_socket *socket, const weir_view *view, int status, void *context)
-{
-    drop(socket, view, status, context);
-    rig_sleep_ms(4);
-}
-
-/* Two sockets that stay ready for half a second, on the only worker: what is due, and hence posted,
- * gets its turn among theirs. */
+/* Two sockets that stay ready for a quarter of a second each, on the only worker: what is due, and
+ * hence posted, gets its turn among theirs. */
 Test(fairness, timers_get_their_turn_among_sockets_that_stay_ready, .timeout = 30)
 {
     struct rig rig;
@@ -278,8 +290,8 @@ Test(fairness, timers_get_their_turn_among_sockets_that_stay_ready, .timeout = 3
     }
     rig_busy_begin(&rig, &busy, 1);
     for (unsigned i = 0; i < 2; i++)
-        sent += fill(peers[i], 8 << 20);
-    if (sent < 16 << 20)
+        sent += fill(peers[i], 15 << 20);
+    if (sent < 30 << 20)
         cr_log_warn("only %zu bytes fit: the sockets do not stay ready for long\n", sent);
     weir_timer_init(&timer, rig.runtime, note_timer, &rang);
     rig_busy_end(&busy);
@@ -287,7 +299,7 @@ Test(fairness, timers_get_their_turn_among_sockets_that_stay_ready, .timeout = 3
     int64_t begin = rig_now_ms();
     cr_assert_eq(weir_timer_set(&timer, weir_now(), 0, WEIR_TIMER_ONCE), 0);
     cr_expect(RIG_UNTIL(atomic_load(&rang) != 0, 5000), "the timer starves");
-    cr_expect_leq(atomic_load(&rang) - begin, rig_patience(200), "%lld ms",
+    cr_expect_leq(atomic_load(&rang) - begin, 150, "%lld ms",
                   (long long)(atomic_load(&rang) - begin));
     weir_timer_fini(&timer);
     for (unsigned i = 0; i < 2; i++)
@@ -338,11 +350,12 @@ Test(fairness, connections_that_one_turn_leaves_are_accepted_by_the_next, .timeo
     weir_listener *listener;
     _Atomic unsigned accepted = 0;
     int peers[200];
+    char name[64];
 
     rig_open(&rig, 1);
-    cr_assert_eq(weir_listen(rig.runtime, "unix:@weir-test-fairness", NULL, accept_and_count,
-                             &accepted, &listener),
-                 0);
+    snprintf(name, sizeof name, "unix:@weir-fairness-%d", (int)getpid());
+    cr_assert_eq(
+        weir_listen(rig.runtime, name, NULL, accept_and_count, &accepted, &listener), 0);
     rig_busy_begin(&rig, &busy, 1);
     for (unsigned i = 0; i < 200; i++)
         peers[i] = rig_connect(listener);
@@ -355,6 +368,14 @@ Test(fairness, connections_that_one_turn_leaves_are_accepted_by_the_next, .timeo
 }
 
 /* ---- a storm of connections ---------------------------------------------------------------- */
+
+/* Slower than who connects: whoever looks again finds more. */
+static void accept_slowly(weir_listener *listener, weir_socket *socket, void *context)
+{
+    accept_and_count(listener, socket, context);
+    for (weir_time end = weir_after_us(60); weir_now() < end;)
+        ;
+}
 
 struct storm {
     weir_listener *listener;
@@ -391,15 +412,17 @@ Test(fairness, storm_of_connections_does_not_starve_one_that_stands, .timeout = 
     rig_open(&rig, 1);
     int peer = rig_tcp(&rig, NULL, &steady);
     cr_assert_eq(weir_read_start(steady, echo, NULL), 0);
-    cr_assert_eq(weir_listen(rig.runtime, "127.0.0.1:0", NULL, accept_and_count, &accepted,
-                             &storm.listener),
-                 0);
+    cr_assert_eq(
+        weir_listen(rig.runtime, "127.0.0.1:0", NULL, accept_slowly, &accepted, &storm.listener),
+        0);
     cr_assert_eq(pthread_create(&storm.thread, NULL, connect_all_the_time, &storm), 0);
+    pulse_begin(&pulse);
     ping_for((int)support_span_ms(700), &peer, 1, &latency);
+    long machine_us = pulse_end(&pulse);
     atomic_store(&storm.stop, 1);
     pthread_join(storm.thread, NULL);
     latency_sort(&latency, "ping beside a storm of connections");
-    cr_expect_leq(latency_us(&latency, 990), rig_patience(20) * 1000L);
+    expect_served(machine_us);
     cr_expect_gt(atomic_load(&storm.connected), 100, "there was no storm");
     cr_expect(RIG_UNTIL(rig_stats(&rig).sources <= 2, 5000));
     close(peer);

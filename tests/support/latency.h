@@ -3,8 +3,10 @@
 #define WEIR_TESTS_SUPPORT_LATENCY_H
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include <weir/base.h>
 
@@ -56,6 +58,42 @@ static inline long latency_us(const struct latency *latency, size_t of_1000)
     count = count < LATENCY_MAX ? count : LATENCY_MAX;
     size_t at = count * of_1000 / 1000;
     return (long)(latency->spans[at < count ? at : count - 1] / 1000);
+}
+
+/* How the machine treats a thread that only sleeps: a measure for others in the same run. */
+struct pulse {
+    struct latency late;
+    _Atomic unsigned stop;
+    pthread_t thread;
+};
+
+static inline void *pulse_beat_(void *context)
+{
+    struct pulse *pulse = context;
+    const struct timespec span = {.tv_nsec = 1000000};
+
+    while (!atomic_load(&pulse->stop)) {
+        weir_time due = weir_now() + span.tv_nsec;
+        nanosleep(&span, NULL);
+        latency_add(&pulse->late, weir_now() - due);
+    }
+    return NULL;
+}
+
+static inline void pulse_begin(struct pulse *pulse)
+{
+    atomic_store(&pulse->stop, 0);
+    atomic_store(&pulse->late.count, 0);
+    cr_assert_eq(pthread_create(&pulse->thread, NULL, pulse_beat_, pulse), 0);
+}
+
+/* How late it was at worst, in microseconds. */
+static inline long pulse_end(struct pulse *pulse)
+{
+    atomic_store(&pulse->stop, 1);
+    pthread_join(pulse->thread, NULL);
+    latency_sort(&pulse->late, "a thread that only sleeps, lateness");
+    return latency_us(&pulse->late, 1000);
 }
 
 #endif
