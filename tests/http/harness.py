@@ -98,6 +98,9 @@ class Server(contextlib.AbstractContextManager):
     def rss(self):
         return int(re.search(r"VmRSS:\s+(\d+)", pathlib.Path(f"/proc/{self.pid}/status").read_text()).group(1)) * 1024
 
+    def watched_by_tsan(self):
+        return b"__tsan_init" in pathlib.Path(f"/proc/{self.pid}/exe").read_bytes()
+
     def cpu(self):
         fields = pathlib.Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -421,7 +421,9 @@ def peer_that_does_not_read_costs_bounded_memory_and_is_given_up():
             peak = max(peak, server.rss() - before)
             time.sleep(0.001)
         check(len(gone) == len(socks), f"{len(socks) - len(gone)} peers that do not read are still there")
-        check(peak < 24 << 20, f"the server grew by {peak >> 20} MiB")
+        # ThreadSanitizer keeps several bytes of its own for each of the server's.
+        limit = (24 << 20) * (4 if server.watched_by_tsan() else 1)
+        check(peak < limit, f"the server grew by {peak >> 20} MiB")
         for sock in socks:
             sock.close()
         check(server.ask(GET.replace(b"1.1", b"1.0")).endswith(PLAIN), "others are served")

@@ -295,12 +295,14 @@ Test(lifecycle, sockets_opened_while_the_runtime_ends_are_refused_or_closed, .ti
             weir_work_init(&openers[i].work, open_more, &openers[i]);
             cr_assert_eq(weir_post(rig.runtime, &openers[i].work), 0);
         }
-        for (weir_time end = weir_after_us(100 + round % 400); weir_now() < end;)
+        /* A moment, and long enough for one to be opened at all. */
+        weir_time end = weir_after_us(100 + round % 400), late = weir_after_ms(50);
+        while (weir_now() < end || (atomic_load(&openers[0].opened) == 0 && weir_now() < late))
             ;
         close_within(&rig, rig_patience(1000)); /* and every descriptor is back */
         for (unsigned i = 0; i < 2; i++) {
             cr_assert_eq(openers[i].other, 0);
-            opened += openers[i].opened;
+            opened += atomic_load(&openers[i].opened);
         }
     }
     cr_expect_gt(opened, 0, "the race was never near");
