@@ -16,7 +16,7 @@
  *   over     wake a sleeper, who will take the lease; there is none: FREE -> GUARD; wake a sleeper
  *            (one may have parked meanwhile), or poll, once at least, until WANTED; lease <- FREE;
  *            wake a sleeper
- *   sleep    WAITING, no polls since the look before: guard | ASLEEP; look again: WAITING: sleep
+ *   sleep    WAITING, whoever has polled since: guard | ASLEEP; look again: WAITING: sleep
  *   watch    a post that finds nobody: tick_wanted <- 1; wake the guarantor; GUARD: the bell
  *   stop     stop <- 1; wake the guarantor; the bell; it has ended: all workers out of `idle`, bell
  *
@@ -424,8 +424,8 @@ top:
         assert(looks <= 2);             /* D1: two ticks at most */
         if
         :: saw == FREE && !polled -> assert(!really); saw = 0; goto over
-        :: saw == WAITING && !polled && !ticking -> saw = 0; really = 0; goto sleep
-        :: else -> polled = 0; saw = 0; really = 0
+        :: saw == WAITING && !ticking -> polled = 0; saw = 0; really = 0; goto sleep
+        :: saw != FREE || polled -> polled = 0; saw = 0; really = 0
         fi
     };
 tick:

@@ -10,7 +10,8 @@
 #include "support/stress.h"
 
 #define CONNECTIONS_MAX 16
-/* For what takes microseconds on a machine with nothing else to do, and may not take for ever. */
+/* For what takes microseconds on a machine with nothing else to do. One in twenty may take longer:
+ * threads that are ready wait for tens of milliseconds where others compile. */
 #define SOON_US (rig_patience(50) * 1000L)
 
 static struct connection connections[CONNECTIONS_MAX];
@@ -48,7 +49,7 @@ static void time_waiter(void)
 static void expect_soon(const char *what)
 {
     latency_sort(&latency, what);
-    cr_expect_leq(latency_us(&latency, 990), SOON_US);
+    cr_expect_leq(latency_us(&latency, 950), SOON_US);
 }
 
 /* ---- callbacks that do not return ----------------------------------------------------------- */
@@ -261,7 +262,7 @@ Test(lease, timers_fire_while_all_workers_are_stuck, .timeout = 60)
         cr_assert(RIG_UNTIL(atomic_load(&alarms[i].rings) == 1, 5000), "timer %u", i);
         long late = (long)((atomic_load(&alarms[i].rang_at) - when) / 1000);
         fprintf(stderr, "timer, all workers stuck: %ld us late\n", late);
-        cr_expect_leq(late, SOON_US);
+        cr_expect_leq(late, 4 * SOON_US); /* one of one */
     }
     connection_let_go(&connections[0]);
     for (unsigned i = 0; i < 2; i++)

@@ -56,7 +56,7 @@ static void rests(unsigned pollers, unsigned workers)
         cr_assert(connection_heard(&connections[i], 1, 5000));
     }
     cr_assert(lease_await_rest(&rig), "%u pollers, %u workers", pollers, workers);
-    rig_sleep_ms(5);
+    rig_sleep_ms(150); /* the last look for callbacks that do not return */
     weir_stats stats = rig_stats(&rig);
     uint64_t before = switches();
     cr_assert_gt(before, 0);
@@ -104,7 +104,7 @@ Test(lease_end, post_to_an_idle_runtime_rings_the_doorbell_of_the_only_worker, .
         cr_expect_eq(rig_stats(&rig).doorbells - doorbells, 1);
     }
     latency_sort(&latency, "post to an idle runtime");
-    cr_expect_leq(latency_us(&latency, 990), SOON_US);
+    cr_expect_leq(latency_us(&latency, 950), SOON_US);
     lease_close(&rig);
 }
 
