@@ -51,7 +51,7 @@
 /* How often the guarantor looks while nobody waits in the kernel. */
 #define TICK_NS 1000000
 /* After a sleep as long as this one poll does not keep the guarantor awake. */
-#define REST_NS (10 * TICK_NS)
+#define REST_NS ((weir_time)10 * TICK_NS)
 /* A callback that does not return is named, then looked for again after the first of these, then
  * after twice as long each time, up to the second. */
 #define STUCK_AGAIN_NS 1000000000

@@ -194,7 +194,7 @@ int weir_listen(weir_runtime *runtime, const char *text, const weir_listen_optio
     r = bind_listen(fd, &address, options);
     if (r == 0)
         r = make_listener(runtime, fd, &address, options, &socket);
-    if (r < 0) {
+    if (r < 0 || !socket) {
         /* The name is ours only once it is bound; a failed bind must not remove somebody else's
          * file. */
         wr_sock_close(fd);
