@@ -14,6 +14,12 @@ static uint64_t get(_Atomic uint64_t *counter)
     return atomic_load_explicit(counter, memory_order_relaxed);
 }
 
+static void add_pump(weir_stats *all, struct wr_pump *pump)
+{
+    all->kicks += get(&pump->kicks);
+    all->slices_expired += get(&pump->slices_expired);
+}
+
 static void add_poller(weir_stats *all, struct wr_poller *poller)
 {
     all->waits += get(&poller->waits);
@@ -24,9 +30,8 @@ static void add_poller(weir_stats *all, struct wr_poller *poller)
     all->timers_expired += get(&poller->timers_expired);
     all->poll_errors += get(&poller->poll_errors);
     all->pushes += get(&poller->pushes);
-    all->kicks += get(&poller->pump.kicks);
     all->turns += get(&poller->turns);
-    all->slices_expired += get(&poller->pump.slices_expired);
+    add_pump(all, &poller->pump);
 }
 
 static void add_pool(weir_stats *all, struct wr_pool *pool)
@@ -70,6 +75,7 @@ int weir_stats_get(weir_runtime *runtime, weir_stats *stats)
     memset(&all, 0, sizeof all);
     for (unsigned i = 0; i < runtime->poller_count; i++)
         add_poller(&all, &runtime->pollers[i]);
+    add_pump(&all, &runtime->turns.pump);
     add_pool(&all, runtime->pool);
     all.sources = atomic_load_explicit(&runtime->slots.live, memory_order_relaxed);
     all.accepts = wr_counted(runtime, WR_COUNT_ACCEPTS);

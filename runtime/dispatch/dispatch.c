@@ -9,6 +9,7 @@
 #include "base/assert.h"
 #include "dispatch/hub.h"
 #include "dispatch/lease.h"
+#include "dispatch/watch.h"
 #include "os/clock.h"
 #include "os/futex.h"
 
@@ -69,10 +70,16 @@ static int init_poller(struct wr_poller *poller, weir_runtime *runtime,
 int wr_dispatch_init(weir_runtime *runtime, const struct wr_dispatch_options *options)
 {
     runtime->batch = options->batch;
-    runtime->per_event = options->per_event;
     runtime->lease = options->lease;
-    int r =
-        wr_slots_init(&runtime->slots, &runtime->alloc, options->source_size, options->sources_max);
+    runtime->turn[WR_KIND_WATCH] = wr_watch_turn;
+    size_t size = (options->source_size + sizeof(void *) - 1) & ~(sizeof(void *) - 1);
+    if (options->per_event) {
+        runtime->work_offset = size;
+        size += sizeof(weir_work);
+    }
+    int r = wr_slots_init(&runtime->slots, &runtime->alloc, size, options->sources_max);
+    if (r == 0)
+        r = wr_turns_init(&runtime->turns, runtime, options->slice_ns);
     if (r < 0)
         return r;
     runtime->pollers = wr_alloc_lines(&runtime->alloc, options->pollers * sizeof *runtime->pollers);
@@ -129,7 +136,25 @@ void wr_dispatch_fini(weir_runtime *runtime)
                            runtime->poller_count * sizeof *runtime->pollers);
     runtime->pollers = NULL;
     runtime->poller_count = 0;
+    wr_turns_fini(&runtime->turns);
     wr_slots_fini(&runtime->slots);
+}
+
+static void run_posted(weir_work *work, void *source)
+{
+    (void)work;
+    wr_source_run(source);
+}
+
+void wr_dispatch_post_turn(weir_runtime *runtime, struct wr_source *source)
+{
+    if (runtime->work_offset == 0) {
+        wr_turns_post(&runtime->turns, source);
+        return;
+    }
+    weir_work *work = (weir_work *)(void *)((char *)source + runtime->work_offset);
+    weir_work_init(work, run_posted, source);   /* LINKED: nobody else has to do with it */
+    wr_pool_post_own(runtime->pool, work);
 }
 
 int wr_dispatch_wait_empty(weir_runtime *runtime, weir_time deadline)

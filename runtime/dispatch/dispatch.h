@@ -16,6 +16,7 @@
 #include "dispatch/slot.h"
 #include "dispatch/source.h"
 #include "dispatch/timer.h"
+#include "dispatch/turns.h"
 #include "os/thread.h"
 #include "poll/poller.h"
 #include "queue/ready.h"
@@ -75,8 +76,11 @@ struct weir_runtime {
     struct wr_poller *pollers;
     unsigned poller_count;
     unsigned batch;
-    bool per_event;
+    /* One work item an event: where that of a source lies behind it; 0: the pumps, and none does.
+     */
+    size_t work_offset;
     bool lease;                                 /* idle workers poll */
+    wr_turn_fn *turn[WR_KINDS];                 /* the layers above fill theirs in */
     pid_t pid;                 /* who made it: not the child of a fork */
     _Atomic uint32_t stopping; /* destroy has begun */
     _Atomic uint32_t draining;
@@ -85,6 +89,7 @@ struct weir_runtime {
     void (*thread_stop)(const char *name, void *context);
     void *thread_context;
     void *net; /* the net layer's own */
+    struct wr_turns turns;
 };
 
 /* Makes pollers, not yet their threads. 0 or -errno; on failure call wr_dispatch_fini() all the
@@ -98,10 +103,9 @@ void wr_dispatch_fini(weir_runtime *runtime);
 /* For wr_pool_options.watch. */
 void wr_dispatch_watch(void *runtime);
 
-/* A source for `fd`, not yet attached; `turn` is its body. 0; -ENOSPC; -ENOMEM; -ESHUTDOWN. */
-int wr_source_open(weir_runtime *runtime, int fd,
-                   enum wr_turn (*turn)(struct wr_source *, uint32_t),
-                   struct wr_source **ret_source);
+/* A source for `fd`, not yet attached; its turns are runtime->turn[kind]. 0; -ENOSPC; -ENOMEM;
+ * -ESHUTDOWN. */
+int wr_source_open(weir_runtime *runtime, int fd, unsigned kind, struct wr_source **ret_source);
 /* Begin to be watched, and be found by sweeps. Nothing may be wanted of the source yet. 0 or -errno
  * of the back end: then call wr_source_release(). */
 int wr_source_attach(struct wr_source *source, enum wr_poll_mode mode);
@@ -112,6 +116,9 @@ void wr_source_detach(struct wr_source *source);
 /* The slot is free again; nothing of it may be in a queue or in a turn but the caller's own, last
  * one. */
 void wr_source_release(struct wr_source *source);
+
+/* A turn of a source that the caller has LINKED. Any thread. */
+void wr_dispatch_post_turn(weir_runtime *runtime, struct wr_source *source);
 
 /* Around a call that sleeps in a source and touches the runtime when it has been let go, its pin
  * given back: destroy waits for it. Any thread; entered while the runtime is sure to be there. */

@@ -53,8 +53,8 @@ void wr_harvest_deliver(struct wr_poller *poller, int count, struct wr_source **
             continue;
         if (ret_kept && !*ret_kept) {
             *ret_kept = source;
-        } else if (runtime->per_event) {
-            wr_pool_post_own(runtime->pool, &source->work);
+        } else if (runtime->work_offset) {
+            wr_dispatch_post_turn(runtime, source);
         } else {
             bool room = wr_ready_push(poller->ready, source);
             WR_ASSERT(room);

@@ -54,9 +54,9 @@ uint32_t wr_slots_made(struct wr_slots *slots)
 /* Under the lock. */
 static void append_free(struct wr_slots *slots, struct wr_source *source)
 {
-    source->next_free = NULL;
+    source->link = NULL;
     if (slots->free_last)
-        slots->free_last->next_free = source;
+        slots->free_last->link = source;
     else
         slots->free_first = source;
     slots->free_last = source;
@@ -91,13 +91,13 @@ int wr_slots_take(struct wr_slots *slots, struct wr_source **ret_source)
     struct wr_source *source = slots->free_first;
     if (r == 0) {
         WR_ASSERT(source);
-        slots->free_first = source->next_free;
+        slots->free_first = source->link;
         if (!slots->free_first)
             slots->free_last = NULL;
         /* All but the name, the word, the futex words and the pins: a poller may be reading the
          * word because of a stale event, or be about to wake a waiter that has left meanwhile; a
          * late cancel may try to pin. */
-        size_t head = offsetof(struct wr_source, fd);
+        size_t head = offsetof(struct wr_source, link);
         memset((unsigned char *)source + head, 0, slots->element_size - head);
     }
     wr_unlock(&slots->lock);

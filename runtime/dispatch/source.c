@@ -91,7 +91,7 @@ static void finish(struct wr_source *source)
     } while (!atomic_compare_exchange_weak_explicit(&source->word, &word, next,
                                                     memory_order_acq_rel, memory_order_relaxed));
     if (next & WR_LINKED) /* to the back of the queue: others get their turn first (D6) */
-        wr_pool_post_own(source->poller->runtime->pool, &source->work);
+        wr_dispatch_post_turn(source->poller->runtime, source);
 }
 
 /* The first act of a turn. Readiness that no asynchronous operation wants stays: a thread that is
@@ -118,7 +118,7 @@ void wr_source_run(struct wr_source *source)
     atomic_fetch_add_explicit(&poller->turns, 1, memory_order_relaxed);
     wr_pool_note(source->fd);
     current = source;
-    enum wr_turn turn = source->turn(source, (uint32_t)taken);
+    enum wr_turn turn = poller->runtime->turn[source->kind](source, (uint32_t)taken);
     current = outer;
     if (turn == WR_TURN_DONE)
         finish(source);
@@ -138,7 +138,7 @@ static void set_and_link(struct wr_source *source, uint64_t add)
     } while (!atomic_compare_exchange_weak_explicit(&source->word, &word, next,
                                                     memory_order_acq_rel, memory_order_relaxed));
     if (!(word & WR_LINKED) && next & WR_LINKED)
-        wr_pool_post_own(source->poller->runtime->pool, &source->work);
+        wr_dispatch_post_turn(source->poller->runtime, source);
 }
 
 void wr_source_schedule(struct wr_source *source, uint32_t flags)
@@ -207,23 +207,16 @@ bool wr_source_unpin_own(struct wr_source *source)
 
 void wr_source_unpin(struct wr_source *source)
 {
-    /* The turn that ended the source left it LINKED: nobody else can link it, so that its work is
-     * free. */
-    struct wr_pool *pool = source->poller->runtime->pool;
+    /* The turn that ended the source left it LINKED: nobody else can link it, so that it is in no
+     * queue. */
+    weir_runtime *runtime = source->poller->runtime;
     if (wr_source_unpin_own(source))
-        wr_pool_post_own(pool, &source->work);
+        wr_dispatch_post_turn(runtime, source);
 }
 
-static void run_posted(weir_work *work, void *context)
+int wr_source_open(weir_runtime *runtime, int fd, unsigned kind, struct wr_source **ret_source)
 {
-    (void)work;
-    wr_source_run(context);
-}
-
-int wr_source_open(weir_runtime *runtime, int fd,
-                   enum wr_turn (*turn)(struct wr_source *, uint32_t),
-                   struct wr_source **ret_source)
-{
+    WR_ASSERT(kind < WR_KINDS);
     if (wr_dispatch_stopping(runtime))
         return -ESHUTDOWN;
     struct wr_source *source;
@@ -247,8 +240,7 @@ int wr_source_open(weir_runtime *runtime, int fd,
     atomic_fetch_add_explicit(&best->live, 1, memory_order_relaxed);
     source->fd = fd;
     source->poller = best;
-    source->turn = turn;
-    weir_work_init(&source->work, run_posted, source);
+    source->kind = (uint8_t)kind;
     /* release: pairs with the acquire in wr_source_pin() */
     atomic_store_explicit(&source->refs, 1, memory_order_release);
     *ret_source = source;

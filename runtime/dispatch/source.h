@@ -58,19 +58,26 @@ enum wr_source_flags {
 
 enum wr_turn { WR_TURN_DONE, WR_TURN_GONE };
 
-/* A struct wr_source stands first in what it is part of. */
+/* What a source is, for the one who opened it: an index of runtime->turn. Zero are watches. */
+enum { WR_KIND_WATCH = 0, WR_KINDS = 4 };
+
+/* A struct wr_source stands first in what it is part of. It leaves room in its cache line for what
+ * its owner needs in each turn. */
 struct wr_source {
     _Atomic uint64_t word;
     _Atomic uint32_t wake[2];           /* futex words of waiters, in and out */
-    struct wr_source *next_free;
     uint32_t slot;
     _Atomic uint32_t refs;              /* 1 for being open, 1 for each call inside; 0: free */
-    int fd;                             /* -1: none; zeroed from here on for a new owner */
+    void *link;                         /* zeroed from here on for a new owner; in the queue of
+                                           turns (turns.h), which owns it, or of free slots */
     struct wr_poller *poller;
-    /* One turn on a worker, with what take() returned. GONE: the source must not be touched. */
-    enum wr_turn (*turn)(struct wr_source *source, uint32_t flags);
-    weir_work work;                     /* for turns that do not come from the poller */
+    int fd;                             /* -1: none */
+    uint8_t kind;
+    uint8_t stage;                      /* the owner's, in its turns only */
 };
+
+/* One turn on a worker, with what take() returned. GONE: the source must not be touched. */
+typedef enum wr_turn wr_turn_fn(struct wr_source *source, uint32_t flags);
 
 /* The name under which a back end knows it. */
 uint64_t wr_source_token(const struct wr_source *source);

@@ -36,7 +36,7 @@ static enum wr_turn last_turn(weir_watch *watch)
     return WR_TURN_GONE;
 }
 
-static enum wr_turn watch_turn(struct wr_source *source, uint32_t flags)
+enum wr_turn wr_watch_turn(struct wr_source *source, uint32_t flags)
 {
     weir_watch *watch = WR_CONTAINER_OF(source, weir_watch, source);
 
@@ -65,7 +65,7 @@ int weir_watch_open(weir_watch **ret_watch, weir_runtime *runtime, int fd, weir_
 
     if (!ret_watch || !runtime || fd < 0 || !run)
         return -EINVAL;
-    int r = wr_source_open(runtime, fd, watch_turn, &source);
+    int r = wr_source_open(runtime, fd, WR_KIND_WATCH, &source);
     if (r < 0)
         return r;
     weir_watch *watch = WR_CONTAINER_OF(source, weir_watch, source);
@@ -130,7 +130,7 @@ size_t wr_watch_size(void)
 
 bool wr_watch_is(const struct wr_source *source)
 {
-    return source->turn == watch_turn;
+    return source->kind == WR_KIND_WATCH;
 }
 
 void wr_watch_end(struct wr_source *source)

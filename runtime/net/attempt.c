@@ -99,7 +99,7 @@ static ssize_t attempt_receive(weir_socket *socket, weir_op *op)
         op->moved_ = (size_t)n;
         wr_count(socket->source.poller->runtime, WR_COUNT_RECEIVED, (uint64_t)n);
     }
-    if (n == 0 && socket->kind == WR_STREAM && op->length_ > 0)
+    if (n == 0 && socket->source.kind == WR_STREAM && op->length_ > 0)
         socket->ended = true;
     return n;
 }

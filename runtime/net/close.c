@@ -78,7 +78,7 @@ static enum wr_turn end(weir_socket *socket, bool reset)
     wr_source_detach(source);
     wr_lock(&socket->in.lock);
     wr_lock(&socket->out.lock);
-    if (reset && socket->kind == WR_STREAM)
+    if (reset && socket->source.kind == WR_STREAM)
         wr_sock_set_linger_reset(source->fd);
     /* Forgotten first: in the child of a fork the number may be another's once it is closed. */
     int fd = source->fd;
@@ -148,7 +148,7 @@ enum wr_turn wr_close_turn(weir_socket *socket, struct wr_scratch *scratch, uint
         return WR_TURN_DONE;
     wr_line_report(socket, &socket->in);
     wr_line_report(socket, &socket->out);
-    if (reset || socket->kind != WR_STREAM)
+    if (reset || socket->source.kind != WR_STREAM)
         return end(socket, reset);
     if (flags & WR_TIMER && socket->lingering &&
         !wr_timers_armed(&socket->source.poller->timers, &socket->deadline))
@@ -171,14 +171,14 @@ enum wr_turn wr_close_turn(weir_socket *socket, struct wr_scratch *scratch, uint
 
 int weir_close(weir_socket *socket, weir_closed_fn *closed, void *context)
 {
-    if (!socket || socket->kind == WR_LISTENER)
+    if (!socket || socket->source.kind == WR_LISTENER)
         return -EINVAL;
     return wr_close_begin(socket, false, closed, context);
 }
 
 int weir_reset(weir_socket *socket)
 {
-    if (!socket || socket->kind == WR_LISTENER)
+    if (!socket || socket->source.kind == WR_LISTENER)
         return -EINVAL;
     return wr_close_begin(socket, true, NULL, NULL);
 }
@@ -202,7 +202,7 @@ int weir_close_wait(weir_socket *socket)
 {
     _Atomic uint32_t done = 0;
 
-    if (!socket || socket->kind == WR_LISTENER)
+    if (!socket || socket->source.kind == WR_LISTENER)
         return -EINVAL;
     if (wr_source_current() == &socket->source)
         return -EDEADLK;

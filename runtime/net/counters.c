@@ -17,6 +17,8 @@ struct net {
 int wr_net_init(weir_runtime *runtime)
 {
     runtime->net = wr_alloc_lines(&runtime->alloc, sizeof(struct net));
+    for (int kind = WR_STREAM; kind <= WR_LISTENER; kind++)
+        runtime->turn[kind] = wr_socket_turn;
     return runtime->net ? 0 : -ENOMEM;
 }
 

@@ -42,7 +42,8 @@ struct wr_line {
     weir_op *ended, *ended_tail; /* asynchronous ones whose callback is to come, in a turn */
 };
 
-enum wr_socket_kind { WR_STREAM, WR_DATAGRAM, WR_LISTENER };
+/* source.kind: watches are 0 */
+enum wr_socket_kind { WR_STREAM = 1, WR_DATAGRAM, WR_LISTENER };
 
 /* What only a listener has. */
 struct wr_listening {
@@ -54,7 +55,6 @@ struct wr_listening {
 
 struct weir_socket {
     struct wr_source source; /* stands first */
-    uint8_t kind;
     /* under both locks to write, under either to read */
     bool closing, reset;
     /* under in.lock */
@@ -175,6 +175,8 @@ int wr_accept_try(weir_socket *listener, weir_socket **ret_socket);
 int wr_connect_check(int fd);
 
 /* ---- socket.c */
+/* For runtime->turn. */
+enum wr_turn wr_socket_turn(struct wr_source *source, uint32_t flags);
 /* A socket on `fd`, attached; on failure the fd is the caller's still. */
 int wr_socket_open(weir_runtime *runtime, int fd, enum wr_socket_kind kind,
                    const weir_socket_options *options, weir_socket **ret_socket);

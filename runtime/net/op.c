@@ -256,7 +256,8 @@ int weir_cancel(weir_op *op)
 
 bool wr_op_bad(const weir_socket *socket, const void *data, size_t length)
 {
-    return !socket || socket->kind == WR_LISTENER || (!data && length > 0) || length > SSIZE_MAX;
+    return !socket || socket->source.kind == WR_LISTENER || (!data && length > 0) ||
+           length > SSIZE_MAX;
 }
 
 bool wr_op_bad_start(const weir_socket *socket, const weir_op *op, const void *data, size_t length)

@@ -96,7 +96,7 @@ ssize_t weir_recvfrom_wait(weir_socket *socket, void *buffer, size_t length, wei
 
 static bool bad_to(const weir_socket *socket, const weir_address *to)
 {
-    return socket->kind != WR_DATAGRAM || (to && to->length > sizeof to->storage);
+    return socket->source.kind != WR_DATAGRAM || (to && to->length > sizeof to->storage);
 }
 
 ssize_t weir_sendto(weir_socket *socket, weir_op *op, const void *data, size_t length,

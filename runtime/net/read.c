@@ -16,7 +16,7 @@
 
 int weir_read_start(weir_socket *socket, weir_read_fn *on_read, void *context)
 {
-    if (!socket || !on_read || socket->kind == WR_LISTENER)
+    if (!socket || !on_read || socket->source.kind == WR_LISTENER)
         return -EINVAL;
     int r = 0;
 
@@ -46,7 +46,7 @@ static void stop(weir_socket *socket)
 
 int weir_read_stop(weir_socket *socket)
 {
-    if (!socket || socket->kind == WR_LISTENER)
+    if (!socket || socket->source.kind == WR_LISTENER)
         return -EINVAL;
 
     wr_lock(&socket->in.lock);
@@ -59,7 +59,7 @@ int weir_read_stop(weir_socket *socket)
 
 int weir_read_deadline(weir_socket *socket, weir_time deadline)
 {
-    if (!socket || socket->kind == WR_LISTENER)
+    if (!socket || socket->source.kind == WR_LISTENER)
         return -EINVAL;
     int r = 0;
 
@@ -131,7 +131,7 @@ void wr_read_turn(weir_socket *socket, struct wr_scratch *scratch, uint32_t flag
     unsigned char small[SMALL_BUFFER];
     unsigned char *buffer = scratch ? scratch->in : small;
     size_t size = scratch ? sizeof scratch->in : sizeof small;
-    bool stream = socket->kind == WR_STREAM;
+    bool stream = socket->source.kind == WR_STREAM;
     unsigned rounds = stream ? STREAM_ROUNDS : DATAGRAM_ROUNDS;
     struct wr_view_origin origin = {.alloc = wr_socket_alloc(socket)};
     weir_read_fn *on_read;

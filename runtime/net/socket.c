@@ -29,7 +29,7 @@ bool wr_socket_options_valid(const weir_socket_options *options)
 }
 
 /* One turn, on a worker; no other of this socket runs (D5). */
-static enum wr_turn socket_turn(struct wr_source *source, uint32_t flags)
+enum wr_turn wr_socket_turn(struct wr_source *source, uint32_t flags)
 {
     weir_socket *socket = WR_CONTAINER_OF(source, weir_socket, source);
 
@@ -47,13 +47,13 @@ static enum wr_turn socket_turn(struct wr_source *source, uint32_t flags)
     if (flags & WR_OUT)
         wr_line_service(socket, &socket->out);
     /* A listener's time has come: what was scarce may be there again. */
-    if (flags & WR_IN || (flags & WR_TIMER && socket->kind == WR_LISTENER))
+    if (flags & WR_IN || (flags & WR_TIMER && socket->source.kind == WR_LISTENER))
         wr_line_service(socket, &socket->in);
-    if (flags & (WR_IN | WR_TIMER) && socket->kind == WR_LISTENER)
+    if (flags & (WR_IN | WR_TIMER) && socket->source.kind == WR_LISTENER)
         wr_accept_turn(socket);
     else if (flags & WR_IN)
         wr_read_turn(socket, scratch, flags);
-    if (flags & WR_TIMER && socket->kind != WR_LISTENER)
+    if (flags & WR_TIMER && socket->source.kind != WR_LISTENER)
         wr_read_timeout(socket);
     if (flags & (WR_CTL | WR_OUT))
         wr_write_notify(socket);
@@ -72,11 +72,10 @@ int wr_socket_make(weir_runtime *runtime, int fd, enum wr_socket_kind kind,
 
     if (!options)
         options = &defaults;
-    int r = wr_source_open(runtime, fd, socket_turn, &source);
+    int r = wr_source_open(runtime, fd, kind, &source);
     if (r < 0)
         return r;
     weir_socket *socket = WR_CONTAINER_OF(source, weir_socket, source);
-    socket->kind = (uint8_t)kind;
     socket->in.bit = WR_IN;
     socket->out.bit = WR_OUT;
     socket->write_high = options->write_high ? (uint32_t)options->write_high : WRITE_HIGH_DEFAULT;

@@ -35,7 +35,7 @@ unsigned wr_net_sweep(weir_runtime *runtime, bool reset)
             found++;
             if (reset)
                 wr_close_begin(socket, true, NULL, NULL);
-            else if (socket->kind == WR_LISTENER || idle(socket))
+            else if (socket->source.kind == WR_LISTENER || idle(socket))
                 wr_close_begin(socket, false, NULL, NULL);
         }
         wr_source_unpin(source);

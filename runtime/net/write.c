@@ -103,7 +103,7 @@ void wr_write_fin(weir_socket *socket)
         socket->source.fd < 0)
         return;
     socket->fin_sent = true;
-    if (socket->kind == WR_STREAM)
+    if (socket->source.kind == WR_STREAM)
         wr_sock_shutdown(socket->source.fd, SHUT_WR);
 }
 
@@ -255,7 +255,7 @@ static int take(weir_socket *socket, const struct iovec *pieces, size_t count)
     size_t length = sum(pieces, count);
     bool own = scratch && scratch->corking == socket;
 
-    if (socket->kind == WR_DATAGRAM)
+    if (socket->source.kind == WR_DATAGRAM)
         return write_datagram(socket, pieces, count);
     if (!socket->out.head && own && length <= sizeof scratch->out - scratch->corked) {
         for (size_t i = 0; i < count; i++) {
@@ -274,7 +274,7 @@ static int take(weir_socket *socket, const struct iovec *pieces, size_t count)
 
 int weir_writev(weir_socket *socket, const struct iovec *pieces, size_t count)
 {
-    if (!socket || (!pieces && count > 0) || socket->kind == WR_LISTENER)
+    if (!socket || (!pieces && count > 0) || socket->source.kind == WR_LISTENER)
         return -EINVAL;
     struct wr_scratch *scratch = wr_scratch_peek();
 
@@ -302,7 +302,7 @@ int weir_write(weir_socket *socket, const void *data, size_t length)
 
 int weir_on_drain(weir_socket *socket, weir_drain_fn *on_drain, void *context)
 {
-    if (!socket || socket->kind == WR_LISTENER)
+    if (!socket || socket->source.kind == WR_LISTENER)
         return -EINVAL;
     wr_lock(&socket->out.lock);
     int r = socket->closing ? -ECANCELED : 0;
@@ -326,14 +326,14 @@ size_t weir_write_pending(weir_socket *socket)
 
 int weir_shutdown(weir_socket *socket)
 {
-    if (!socket || socket->kind == WR_LISTENER)
+    if (!socket || socket->source.kind == WR_LISTENER)
         return -EINVAL;
     int r = 0;
 
     wr_lock(&socket->out.lock);
     if (socket->closing)
         r = -ECANCELED;
-    else if (socket->kind != WR_STREAM)
+    else if (socket->source.kind != WR_STREAM)
         r = -ENOTCONN;
     else if (socket->fin_wanted)
         r = -EALREADY;

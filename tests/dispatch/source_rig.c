@@ -6,21 +6,14 @@ struct glass glass;
 
 /* ---- doubles of the layer below ------------------------------------------------------ */
 
-void weir_work_init(weir_work *work, weir_work_fn *run, void *context)
+void wr_dispatch_post_turn(weir_runtime *runtime, struct wr_source *source)
 {
-    memset(work, 0, sizeof *work);
-    work->run_ = run;
-    work->context_ = context;
-}
-
-void wr_pool_post_own(struct wr_pool *pool, weir_work *work)
-{
-    cr_assert_eq(pool, glass.runtime.pool);
-    for (const weir_work *queued = glass.first; queued; queued = queued->next_)
-        cr_assert_neq(queued, work, "an item that is queued is posted again");
-    work->next_ = NULL;
-    *(glass.last ? &glass.last->next_ : &glass.first) = work;
-    glass.last = work;
+    cr_assert_eq(runtime, &glass.runtime);
+    for (const struct wr_source *queued = glass.first; queued; queued = queued->link)
+        cr_assert_neq(queued, source, "a source that is queued is posted again");
+    source->link = NULL;
+    *(glass.last ? &glass.last->link : (void **)(void *)&glass.first) = source;
+    glass.last = source;
     glass.posts++;
 }
 
@@ -57,26 +50,6 @@ static const struct wr_poll_ops ops = {.name = "glass", .attach = attach, .detac
 
 /* ---- the rig ------------------------------------------------------------------------- */
 
-void glass_start(uint32_t sources_max)
-{
-    memset(&glass, 0, sizeof glass);
-    wr_alloc_init(&glass.runtime.alloc, NULL);
-    cr_assert_eq(wr_slots_init(&glass.runtime.slots, &glass.runtime.alloc, sizeof(struct probe),
-                               sources_max),
-                 0);
-    glass.runtime.pollers = &glass.poller;
-    glass.runtime.poller_count = 1;
-    glass.runtime.pool = (struct wr_pool *)(void *)&glass; /* a name, never looked into */
-    glass.poller.runtime = &glass.runtime;
-    glass.poller.ops = &ops;
-}
-
-void glass_end(void)
-{
-    wr_slots_fini(&glass.runtime.slots);
-    cr_assert_eq(atomic_load(&glass.runtime.alloc.bytes), 0);
-}
-
 static enum wr_turn probe_turn(struct wr_source *source, uint32_t flags)
 {
     struct probe *probe = (struct probe *)(void *)source;
@@ -97,11 +70,31 @@ static enum wr_turn probe_turn(struct wr_source *source, uint32_t flags)
     return answer;
 }
 
+void glass_start(uint32_t sources_max)
+{
+    memset(&glass, 0, sizeof glass);
+    wr_alloc_init(&glass.runtime.alloc, NULL);
+    cr_assert_eq(wr_slots_init(&glass.runtime.slots, &glass.runtime.alloc, sizeof(struct probe),
+                               sources_max),
+                 0);
+    glass.runtime.pollers = &glass.poller;
+    glass.runtime.poller_count = 1;
+    glass.runtime.turn[0] = probe_turn;
+    glass.poller.runtime = &glass.runtime;
+    glass.poller.ops = &ops;
+}
+
+void glass_end(void)
+{
+    wr_slots_fini(&glass.runtime.slots);
+    cr_assert_eq(atomic_load(&glass.runtime.alloc.bytes), 0);
+}
+
 struct probe *glass_open(void)
 {
     struct wr_source *source = NULL;
 
-    cr_assert_eq(wr_source_open(&glass.runtime, 7, probe_turn, &source), 0);
+    cr_assert_eq(wr_source_open(&glass.runtime, 7, 0, &source), 0);
     cr_assert_eq(wr_source_attach(source, WR_POLL_EDGE), 0);
     return (struct probe *)(void *)source;
 }
@@ -110,21 +103,21 @@ unsigned glass_queued(void)
 {
     unsigned count = 0;
 
-    for (const weir_work *work = glass.first; work; work = work->next_)
+    for (const struct wr_source *source = glass.first; source; source = source->link)
         count++;
     return count;
 }
 
 bool glass_run(void)
 {
-    weir_work *work = glass.first;
+    struct wr_source *source = glass.first;
 
-    if (!work)
+    if (!source)
         return false;
-    glass.first = work->next_;
+    glass.first = source->link;
     if (!glass.first)
         glass.last = NULL;
-    work->run_(work, work->context_);
+    wr_source_run(source);
     return true;
 }
 

@@ -1,5 +1,5 @@
 /* source_rig.h: a runtime made of glass for sources: one poller that is a function call, a pool
- * that runs one item when told to. Nothing happens between two lines of a test. */
+ * that runs one turn when told to. Nothing happens between two lines of a test. */
 #ifndef WEIR_TESTS_DISPATCH_SOURCE_RIG_H
 #define WEIR_TESTS_DISPATCH_SOURCE_RIG_H
 
@@ -13,8 +13,8 @@
 struct glass {
     weir_runtime runtime;
     struct wr_poller poller;
-    weir_work *first, *last;
-    unsigned posts; /* items posted, ever */
+    struct wr_source *first, *last;
+    unsigned posts; /* turns posted, ever */
     unsigned attached, detached;
 };
 
@@ -37,7 +37,7 @@ void glass_start(uint32_t sources_max);
 void glass_end(void);
 struct probe *glass_open(void);
 unsigned glass_queued(void);
-/* A worker: the oldest item. False: there is none. */
+/* A worker: the oldest turn. False: there is none. */
 bool glass_run(void);
 
 /* The poller: an event of `source` as it is named now, or by `token`. True: it was pushed. */

@@ -100,7 +100,7 @@ Test(slot, only_one_that_is_watched_is_pinned_for_a_sweep, .timeout = 10)
 
     glass_start(2);
     cr_assert_null(wr_slots_pin(slots(), 0), "no such slot was made");
-    cr_assert_eq(wr_source_open(&glass.runtime, 7, NULL, &source), 0);
+    cr_assert_eq(wr_source_open(&glass.runtime, 7, 0, &source), 0);
     uint32_t slot = source->slot;
     cr_assert_null(wr_slots_pin(slots(), slot), "not attached yet");
     cr_assert_eq(wr_source_attach(source, WR_POLL_EDGE), 0);

@@ -363,7 +363,7 @@ Test(source, one_that_was_never_watched_waits_for_a_mistaken_pin, .timeout = 10)
     pthread_t thread;
 
     glass_start(1);
-    cr_assert_eq(wr_source_open(&glass.runtime, 7, NULL, &source), 0);
+    cr_assert_eq(wr_source_open(&glass.runtime, 7, 0, &source), 0);
     cr_assert(wr_source_pin(source));
     cr_assert_eq(pthread_create(&thread, NULL, release_main, source), 0);
     struct timespec pause = {.tv_nsec = 20000000};
@@ -383,6 +383,6 @@ Test(source, none_is_opened_once_destroy_has_begun, .timeout = 10)
 
     glass_start(1);
     atomic_store(&glass.runtime.stopping, 1);
-    cr_assert_eq(wr_source_open(&glass.runtime, 7, NULL, &source), -ESHUTDOWN);
+    cr_assert_eq(wr_source_open(&glass.runtime, 7, 0, &source), -ESHUTDOWN);
     glass_end();
 }
