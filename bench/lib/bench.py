@@ -100,8 +100,9 @@ def method(args, result):
             f"{result.elapsed / 60:.0f} minutes in all. {table.noise(result.rows)}")
 
 
-def finish(args, title, body, result, programs):
-    """Print the section, write the files; the exit status says whether every turn was sound."""
+def finish(args, title, body, result, programs, **more):
+    """Print the section, write the files; the exit status says whether every turn was sound. `more` goes into the
+    JSON; its `kind` tells bench/plot what to draw."""
     about = machine.describe(programs)
     failures = [f"- **failed**: {row['server']}, {row['cell']}, round {row['round'] + 1}: {row['error']}"
                 for row in result.failed()]
@@ -117,10 +118,18 @@ def finish(args, title, body, result, programs):
             file.write(text)
     if args.json:
         with open(args.json, "w") as file:
-            json.dump({"title": title, "machine": about, "complete": result.complete, "rows": result.rows,
-                       "answer_bytes": result.answer_bytes, "server_output": result.outputs}, file, indent=1)
+            json.dump({"kind": "compare", "title": title, "machine": about, "complete": result.complete,
+                       "smoke": args.smoke, "rows": result.rows, "answer_bytes": result.answer_bytes,
+                       "server_output": result.outputs} | more, file, indent=1)
             file.write("\n")
     return FAIL if result.failed() or result.endings or not result.complete or not result.rows else 0
+
+
+def install(packages):
+    """By the distribution's own means; whether it worked is seen by who needs them."""
+    script = '. tools/lib/packages.sh; sudo=; [ "$(id -u)" -eq 0 ] || sudo=sudo; packages_install "$sudo" "$*"'
+    if packages:
+        subprocess.run(["bash", "-c", script, "bash", *sorted(packages)], cwd=machine.ROOT)
 
 
 def need(args, *programs):
@@ -128,8 +137,7 @@ def need(args, *programs):
     missing = sorted({program for program in programs if shutil.which(program) is None})
     packages = [PACKAGES[program] for program in missing if program in PACKAGES]
     if packages and args.install:
-        script = '. tools/lib/packages.sh; sudo=; [ "$(id -u)" -eq 0 ] || sudo=sudo; packages_install "$sudo" "$*"'
-        subprocess.run(["bash", "-c", script, "bash", *packages], cwd=machine.ROOT)
+        install(packages)
         missing = [program for program in missing if shutil.which(program) is None]
     if missing:
         say("missing: " + ", ".join(missing) + (f"; try --install (apt-get install {' '.join(packages)})" if packages

@@ -50,7 +50,8 @@ def describe(programs=()):
     """`programs` are the files that were measured: named with a digest, for a commit says nothing about
     when they were built."""
     command = [os.path.relpath(os.path.abspath(sys.argv[0]), ROOT)] + sys.argv[1:]
-    tools = {"wrk": ("wrk", "-v"), "h2load": ("h2load", "--version"), "nginx": ("nginx", "-v")}
+    tools = {"wrk": ("wrk", "-v"), "h2load": ("h2load", "--version"), "nginx": ("nginx", "-v"),
+             "h2o": ("h2o", "-v"), "go": ("go", "version"), "gnuplot": ("gnuplot", "--version")}
     return {
         "command": shlex.join(command),
         "commit": _commit(),
