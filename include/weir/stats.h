@@ -27,7 +27,7 @@ typedef struct weir_stats {
     uint64_t kicks;          /* copies of a pump posted */
     uint64_t turns;          /* turns of a source run on a worker */
     uint64_t slices_expired; /* pumps that gave the worker back while more was ready */
-    uint64_t queue_age_ns;   /* gauge: age of the oldest work item not yet started */
+    uint64_t queue_age_ns;   /* gauge: age of the oldest work item not yet started, to 10 ms */
     /* pool */
     uint64_t posts;
     uint64_t items_run;

@@ -14,13 +14,23 @@ const char *weir_version(void)
     return WEIR_VERSION;
 }
 
-weir_time wr_clock_now(void)
+static weir_time read_clock(clockid_t clock)
 {
     struct timespec now;
-    int r = clock_gettime(CLOCK_MONOTONIC, &now);
+    int r = clock_gettime(clock, &now);
     WR_ASSERT(r == 0);
     (void)r;
     return (weir_time)now.tv_sec * NS_PER_SECOND + now.tv_nsec;
+}
+
+weir_time wr_clock_now(void)
+{
+    return read_clock(CLOCK_MONOTONIC);
+}
+
+weir_time wr_clock_coarse(void)
+{
+    return read_clock(CLOCK_MONOTONIC_COARSE);
 }
 
 weir_time wr_clock_add(weir_time a, int64_t b)

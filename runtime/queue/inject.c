@@ -12,8 +12,13 @@
  * which is the way items go: an item that has left the stack is with a holder (the lock is seen
  * held) or in the list (the lock's release is acquired, so the list is seen), or popped.
  *
- * A push is no full barrier on arm64. It need not be: who must not lose the item follows the
- * push with an RMW of its own (`request` in work/pool.c), which orders it.
+ * A push orders the loads behind it, and wr_inject_before_look() orders a look behind an exchange:
+ * both cost nothing where an RMW is a full barrier (x86), and a fence on arm64. So of two threads,
+ * one that pushes and then reads a word, and one that changes that word and then looks, one sees
+ * the other (`request` in work/pool.c).
+ *
+ * Pushes are counted by who turns the stack round, and walks it anyway: a counter that producers
+ * write would be one more line that travels.
  *
  * The link is touched through Concurrency Kit's type only, here and nowhere else. This file is
  * compiled without ThreadSanitizer and tells it of the order itself (base/tsan.h). */
@@ -39,6 +44,8 @@ struct wr_inject {
     WR_ALIGN_LINE struct ck_stack pushed;
     WR_ALIGN_LINE _Atomic uint32_t taking;      /* the take lock: 1 held */
     _Atomic(ck_stack_entry_t *) first;          /* written by the holder; others peek */
+    ck_stack_entry_t *last;                     /* the holder's; of the list, unless it is empty */
+    _Atomic uint64_t pushes;                    /* written by the holder: those turned round */
     _Atomic weir_time oldest;                   /* what wr_inject_oldest() said last */
     struct wr_alloc *alloc;
 };
@@ -75,6 +82,14 @@ void wr_inject_push(struct wr_inject *inject, weir_work *work)
 {
     WR_TSAN_RELEASE(work);
     ck_stack_push_upmc(&inject->pushed, entry_of(work));
+    /* Pairs with the fence in wr_inject_before_look(). */
+    ck_pr_fence_atomic_load();
+}
+
+void wr_inject_before_look(void)
+{
+    /* Pairs with the fence in wr_inject_push(). */
+    ck_pr_fence_atomic_load();
 }
 
 static bool try_take(struct wr_inject *inject)
@@ -98,24 +113,36 @@ static void give_back(struct wr_inject *inject)
     atomic_store_explicit(&inject->taking, 0, memory_order_release);
 }
 
+/* The holder: puts what was pushed at the end of the list. Returns the list. */
+static ck_stack_entry_t *turn_round(struct wr_inject *inject)
+{
+    ck_stack_entry_t *first = atomic_load_explicit(&inject->first, memory_order_relaxed);
+    /* Looking before the exchange leaves the line with the producers while nothing is there. */
+    if (!ck_pr_load_ptr(&inject->pushed.head))
+        return first;
+    ck_stack_entry_t *entry = ck_stack_batch_pop_upmc(&inject->pushed);
+    ck_stack_entry_t *last = entry, *batch = NULL;
+    uint64_t count = atomic_load_explicit(&inject->pushes, memory_order_relaxed);
+    for (; entry; count++) {
+        ck_stack_entry_t *next = entry->next;
+        entry->next = batch;
+        batch = entry;
+        entry = next;
+    }
+    if (first)
+        inject->last->next = batch;
+    inject->last = last;
+    atomic_store_explicit(&inject->pushes, count, memory_order_relaxed);
+    first = first ? first : batch;
+    atomic_store_explicit(&inject->first, first, memory_order_relaxed);
+    return first;
+}
+
 /* The holder: the oldest item, still in the queue; NULL: the queue is empty. */
 static ck_stack_entry_t *front(struct wr_inject *inject)
 {
     ck_stack_entry_t *first = atomic_load_explicit(&inject->first, memory_order_relaxed);
-    if (first)
-        return first;
-    /* Looking before the exchange leaves the line with the producers while nothing is there. */
-    if (!ck_pr_load_ptr(&inject->pushed.head))
-        return NULL;
-    ck_stack_entry_t *entry = ck_stack_batch_pop_upmc(&inject->pushed);
-    while (entry) {
-        ck_stack_entry_t *next = entry->next;
-        entry->next = first;
-        first = entry;
-        entry = next;
-    }
-    atomic_store_explicit(&inject->first, first, memory_order_relaxed);
-    return first;
+    return first ? first : turn_round(inject);
 }
 
 enum wr_take wr_inject_pop(struct wr_inject *inject, weir_work **ret_work)
@@ -149,7 +176,7 @@ weir_time wr_inject_oldest(struct wr_inject *inject)
 {
     for (unsigned i = 0; i < OLDEST_TRIES_MAX; i++) {
         if (try_take(inject)) {
-            ck_stack_entry_t *entry = front(inject);
+            ck_stack_entry_t *entry = turn_round(inject);
             weir_time oldest = entry ? work_of(entry)->posted_ : WEIR_NEVER;
             atomic_store_explicit(&inject->oldest, oldest, memory_order_relaxed);
             give_back(inject);
@@ -158,6 +185,11 @@ weir_time wr_inject_oldest(struct wr_inject *inject)
         wr_cpu_relax();
     }
     return atomic_load_explicit(&inject->oldest, memory_order_relaxed);
+}
+
+uint64_t wr_inject_pushes(const struct wr_inject *inject)
+{
+    return atomic_load_explicit(&inject->pushes, memory_order_relaxed);
 }
 
 #ifdef WEIR_FAULTS

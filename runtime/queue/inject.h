@@ -25,8 +25,11 @@ enum wr_take { WR_TAKE_EMPTY, WR_TAKE_ITEM, WR_TAKE_UNCERTAIN };
 
 int wr_inject_create(struct wr_inject **ret_inject, struct wr_alloc *alloc);
 void wr_inject_destroy(struct wr_inject *inject);
-/* Uses work->next_. `work` must stay until it is popped. */
+/* Uses work->next_. `work` must stay until it is popped. Loads that follow it are not made before
+ * it. */
 void wr_inject_push(struct wr_inject *inject, weir_work *work);
+/* Orders the looks that follow (pop, maybe) behind an exchange that the thread has just made. */
+void wr_inject_before_look(void);
 enum wr_take wr_inject_pop(struct wr_inject *inject, weir_work **ret_work);
 /* True when an item is or may be there. False: every item whose push happened before the call
  * has been popped (so no item that the caller must know of is overlooked; exact when nothing
@@ -35,6 +38,9 @@ int wr_inject_maybe(const struct wr_inject *inject);
 /* weir_work.posted_ of the oldest item, or WEIR_NEVER when it is empty; may be a little off
  * while others take. */
 weir_time wr_inject_oldest(struct wr_inject *inject);
+/* How many were pushed, as counted by consumers: exact behind wr_inject_oldest() when nobody
+ * pushes or takes. */
+uint64_t wr_inject_pushes(const struct wr_inject *inject);
 
 #ifdef WEIR_FAULTS
 /* For tests: be the consumer that has the take lock and is held up, so that others are told

@@ -88,6 +88,7 @@ static struct wr_worker *enqueue(struct wr_lane *lane, weir_work *work)
         lane->first = work;
     lane->last = work;
     lane->queued++;
+    lane->posts++;
     int lease;
     struct wr_worker *woken = wr_park_take_idle(lane, &lease);
     if (woken)
@@ -191,8 +192,6 @@ int wr_pool_post_blocking(struct wr_pool *pool, weir_work *work)
     int r = post_blocking(pool, work);
     if (r < 0)
         wr_work_free(work);
-    else
-        wr_pool_count_post(pool);
     return r;
 }
 

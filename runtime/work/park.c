@@ -17,6 +17,7 @@ static void clear_request(struct wr_pool *pool)
      * what was pushed before any exchange in front of this one; those behind it see us in the
      * idle list */
     atomic_exchange_explicit(&pool->request, 0, memory_order_acq_rel);
+    wr_inject_before_look();
 }
 
 /* ---- the idle list, under the lock --------------------------------------------------------- */

@@ -4,15 +4,16 @@
  *
  * request   1: at least one thread is bound to look at the queue later than the moment this was
  *           set, or nobody was parked then. 0 promises nothing. Moved by exchange only.
- * idle      the parked workers, the latest first, under the lane's lock. word      of each
- * worker: RUNNING; PARKED or RETIME while in `idle`; WOKEN from being taken out. watching  1:
- * watch() was called and no tick has answered false since. Moved by exchange only.
+ * idle      the parked workers, the latest first, under the lane's lock.
+ * word      of each worker: RUNNING; PARKED or RETIME while in `idle`; WOKEN from being taken out.
+ * watching  1: watch() was called and no tick has answered false since. Moved by exchange only.
  *
- *   post     poster     push; request <- 1; it was 0: take one worker out of `idle` and wake it;
- *                       nobody is there: watching <- 1, and watch() if that was 0
+ *   post     poster     push; request is 1: done. Else request <- 1; it was 0: take one worker out
+ *                       of `idle` and wake it; nobody is there: watching <- 1, and watch() if that
+ *                       was 0
  *   clear    worker     request <- 0, and afterwards a look at the queue. Done after each wake,
  *                       after each spin that found something, and between publishing and sleeping
- *   take     worker     pop; more may be there and request is 0: as a post without the push, and
+ *   take     worker     pop; request is 0 and more may be there: as a post without the push, and
  *                       that BEFORE the callback; then the callback, which may block for ever
  *   spin     worker     request <- 1 (it binds itself), look for a while; then clear, or park
  *   park     worker     publish in `idle`; clear; pop; something: leave `idle` (taken out by
@@ -21,7 +22,11 @@
  *                       request <- 0, look again; something: watching <- 1, post without the push
  *
  * Why no post is lost. All exchanges of `request` are acq_rel and make one modification order;
- * each sees what happened before those in front of it. Let P be the exchange of a post.
+ * each sees what happened before those in front of it. Let P be the exchange of a post. (A post
+ * that reads 1 makes none. It counts as an exchange that found 1, right behind the one that it
+ * read: its push is ordered before its load (wr_inject_push()), and a clear before the look that
+ * follows (wr_inject_before_look()), so that a clear which the load missed is followed by a look
+ * that does not miss the push. So while all are busy, nobody writes `request`.)
  *
  * 1. P found 1. Let Q be the last exchange before P that turned 0 into 1; between Q and P nobody
  *    cleared. (a) Q's thread spins: it will clear, after P, and look: it sees the item. (b) Q's
@@ -29,16 +34,14 @@
  *    after P, and looks. (c) Q found nobody in `idle`: every worker that sleeps from then on
  *    publishes later (the lock orders it), clears later than Q, hence after P, and looks. All
  *    others are in callbacks, and Q has set `watching`: the tick looks.
- * 2. P found 0. Its thread looks into `idle` under the lock. A worker W that publishes after
- * that
+ * 2. P found 0. Its thread looks into `idle` under the lock. A worker W that publishes after that
  *    look sees the item in the look that follows (the lock orders push before look). One that had
  *    published is found and woken, unless somebody else has taken it out: then it clears after its
  *    wake; if that clear comes before P it will publish again before it sleeps: the case before.
- * 3. The look of the one who is bound may take an older item and leave ours: "take" then sees
- * more
- *    (wr_inject_maybe() overlooks nothing that happened before), and request is 0 or was set after
- *    the clear by somebody to whom 1 and 2 apply. So coverage is handed on before a callback runs:
- *    a worker inside a callback never counts.
+ * 3. The look of the one who is bound may take an older item and leave ours: then request was set
+ *    after the clear by somebody to whom 1 and 2 apply, or is 0 and "take" sees more
+ *    (wr_inject_maybe() overlooks nothing that happened before). So coverage is handed on before a
+ *    callback runs: a worker inside a callback never counts.
  * 4. A look ends in item, empty (linearized) or uncertain. Uncertain is looked at again, never
  *    slept on: wr_worker_take() answers only the first two.
  * 5. The tick's clear is as good as a worker's, since a look follows. Without it `request` could
@@ -196,17 +199,10 @@ void weir_work_init(weir_work *work, weir_work_fn *run, void *context)
     *work = (weir_work) { .run_ = run, .context_ = context };
 }
 
-void wr_pool_count_post(struct wr_pool *pool)
-{
-    struct wr_worker *worker = wr_worker_current();
-    if (worker && worker->pool == pool)
-        wr_count(&worker->posts);
-    else
-        atomic_fetch_add_explicit(&pool->posts, 1, memory_order_relaxed);
-}
-
 void wr_pool_request(struct wr_pool *pool)
 {
+    if (atomic_load_explicit(&pool->request, memory_order_relaxed))
+        return;
     /* acq_rel: pairs with the exchange to 0 in wr_park() and its like: one order of all of them */
     if (atomic_exchange_explicit(&pool->request, 1, memory_order_acq_rel) != 0)
         return;
@@ -220,17 +216,15 @@ void wr_pool_request(struct wr_pool *pool)
 
 void wr_pool_request_more(struct wr_pool *pool)
 {
-    if (wr_inject_maybe(pool->inject) &&
-        atomic_load_explicit(&pool->request, memory_order_relaxed) == 0)
+    if (atomic_load_explicit(&pool->request, memory_order_relaxed) == 0 &&
+        wr_inject_maybe(pool->inject))
         wr_pool_request(pool);
 }
 
 static void post(struct wr_pool *pool, weir_work *work)
 {
-    /* Read here and not at the tick: a stale time would make an item that has just come look
-     * old. */
-    work->posted_ = wr_clock_now();
-    wr_pool_count_post(pool);
+    /* For the age of the queue alone, which is read in milliseconds. */
+    work->posted_ = wr_clock_coarse();
     /* From the push on the item may have run and be gone. */
     wr_inject_push(pool->inject, work);
     wr_pool_request(pool);
@@ -265,6 +259,7 @@ static bool disarm(struct wr_pool *pool)
     WR_SEAM(WR_SEAM_TICK_DISARMED);
     /* acq_rel: pairs with the exchange to 1 in wr_pool_request(); the look follows */
     atomic_exchange_explicit(&pool->request, 0, memory_order_acq_rel);
+    wr_inject_before_look();
     if (!wr_inject_maybe(pool->inject))
         return false;
     /* acq_rel: pairs with the exchange to 1 in wr_pool_request(): it need not call watch() */
@@ -365,9 +360,8 @@ bool wr_pool_tick(struct wr_pool *pool, weir_time now)
     if (!wr_inject_maybe(pool->inject))
         return disarm(pool);
 
-    uint64_t started = 0, posts = 0;
     wr_lock(&pool->io.lock);
-    wr_worker_sum(&pool->io, &started, &posts);
+    uint64_t started = wr_worker_started(&pool->io);
     wr_unlock(&pool->io.lock);
     if (pool->tick_armed && started == pool->tick_started)
         compensate(pool);
@@ -382,14 +376,12 @@ bool wr_pool_tick(struct wr_pool *pool, weir_time now)
 
 void wr_pool_stats_get(struct wr_pool *pool, struct wr_pool_stats *ret_stats)
 {
-    struct wr_pool_stats stats = {
-        .posts = atomic_load_explicit(&pool->posts, memory_order_relaxed),
-        .oldest_posted = wr_inject_oldest(pool->inject),
-    };
+    struct wr_pool_stats stats = { .oldest_posted = wr_inject_oldest(pool->inject) };
     struct wr_lane *io = &pool->io, *blocking = &pool->blocking;
 
+    stats.posts = wr_inject_pushes(pool->inject);
     wr_lock(&io->lock);
-    wr_worker_sum(io, &stats.items_run, &stats.posts);
+    stats.items_run = wr_worker_started(io);
     stats.wakes = io->wakes;
     stats.parks = io->parks;
     stats.compensations = io->compensations;
@@ -399,7 +391,8 @@ void wr_pool_stats_get(struct wr_pool *pool, struct wr_pool_stats *ret_stats)
     wr_unlock(&io->lock);
 
     wr_lock(&blocking->lock);
-    wr_worker_sum(blocking, &stats.items_run, &stats.posts);
+    stats.items_run += wr_worker_started(blocking);
+    stats.posts += blocking->posts;
     stats.blocking_threads = blocking->threads;
     stats.blocking_queued = blocking->queued;
     if (blocking->first && blocking->first->posted_ < stats.oldest_posted)

@@ -25,7 +25,6 @@ enum wr_worker_word {
 
 struct wr_worker {
     WR_ALIGN_LINE _Atomic uint64_t started;     /* items begun: written by itself alone */
-    _Atomic uint64_t posts;                     /* posts made on this thread, likewise */
     _Atomic uintptr_t inside;                   /* the function of the item it is in, or 0 */
     _Atomic int subject;                        /* what that item is about, or -1 */
     struct wr_pool *pool;
@@ -58,14 +57,14 @@ struct wr_lane {
     struct wr_worker **slots;       /* by index; NULL is free */
     struct wr_list idle;            /* parked, the latest first */
     struct wr_list gone;            /* to be joined */
-    uint64_t gone_started, gone_posts;
+    uint64_t gone_started;
     uint64_t wakes, parks, compensations;
     /* the I/O lane */
     unsigned target;                /* how many should be unblocked at least */
     unsigned blocked;               /* of `threads`, inside an announced block */
     /* the blocking lane: its queue, oldest first */
     weir_work *first, *last;
-    uint64_t queued;
+    uint64_t queued, posts;
     bool full_said;                 /* said that jobs wait long, since the queue was empty */
     unsigned coming;                /* threads that will look at the queue before anything else */
 };
@@ -73,7 +72,6 @@ struct wr_lane {
 struct wr_pool {
     WR_ALIGN_LINE _Atomic uint32_t request;     /* 1: somebody is bound to look at the queue */
     _Atomic uint32_t watching;                  /* 1: watch() was called, no tick was false since */
-    _Atomic uint64_t posts;                     /* from threads that are not ours */
 
     WR_ALIGN_LINE _Atomic uint32_t spinners;
     _Atomic uint32_t refusing;
@@ -113,14 +111,14 @@ enum wr_take wr_worker_take(struct wr_pool *pool, weir_work **ret_work);
  * lock. */
 void wr_worker_join_all(struct wr_pool *pool, struct wr_lane *lane);
 /* Under the lock. */
-void wr_worker_sum(const struct wr_lane *lane, uint64_t *started, uint64_t *posts);
+uint64_t wr_worker_started(const struct wr_lane *lane);
 
 /* ---- pool.c ---- */
-/* Binds one worker to look at the queue, unless one is bound already. */
+/* Binds one worker to look at the queue, unless one is bound already. Behind a push, or in front of
+ * a look that follows. */
 void wr_pool_request(struct wr_pool *pool);
 /* The same if something may be queued; before a worker enters a callback. */
 void wr_pool_request_more(struct wr_pool *pool);
-void wr_pool_count_post(struct wr_pool *pool);
 
 /* ---- park.c ---- */
 enum wr_park { WR_PARK_AGAIN, WR_PARK_ITEM, WR_PARK_LEAVE };

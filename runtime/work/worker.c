@@ -124,7 +124,6 @@ void wr_worker_uncount(struct wr_worker *worker)
     lane->threads--;
     lane->slots[worker->index] = NULL;
     lane->gone_started += atomic_load_explicit(&worker->started, memory_order_relaxed);
-    lane->gone_posts += atomic_load_explicit(&worker->posts, memory_order_relaxed);
 }
 
 static void join(struct wr_pool *pool, struct wr_list *gone)
@@ -269,17 +268,16 @@ void wr_worker_join_all(struct wr_pool *pool, struct wr_lane *lane)
     join(pool, &gone);
 }
 
-void wr_worker_sum(const struct wr_lane *lane, uint64_t *started, uint64_t *posts)
+uint64_t wr_worker_started(const struct wr_lane *lane)
 {
-    *started += lane->gone_started;
-    *posts += lane->gone_posts;
+    uint64_t started = lane->gone_started;
     unsigned left = lane->threads;
     for (unsigned i = 0; i < lane->threads_max && left > 0; i++) {
         const struct wr_worker *worker = lane->slots[i];
         if (!worker)
             continue;
         left--;
-        *started += atomic_load_explicit(&worker->started, memory_order_relaxed);
-        *posts += atomic_load_explicit(&worker->posts, memory_order_relaxed);
+        started += atomic_load_explicit(&worker->started, memory_order_relaxed);
     }
+    return started;
 }

@@ -3,9 +3,9 @@
  *
  * Proves (design names): P1 (with workers that never come back), P2's chain of wakes, and that the
  * tick is armed whenever items wait and all workers are in callbacks (P4).
- *   post     push; request <- 1; it was 0: take one worker out of `idle`, wake it; nobody is there:
- *            watching <- 1, and watch() if that was 0
- *   take     pop; before the callback (MAY BLOCK FOR EVER): may more be there and is request 0: as
+ *   post     push; request is 1: done. Else request <- 1; it was 0: take one worker out of `idle`,
+ *            wake it; nobody is there: watching <- 1, and watch() if that was 0
+ *   take     pop; before the callback (MAY BLOCK FOR EVER): is request 0, and may more be there: as
  *            a post without the push
  *   park     publish in `idle`; request <- 0; pop; an item: leave `idle`, and if somebody has taken
  *            this worker out meanwhile, request <- 0 once more; nothing: sleep until taken out
@@ -78,7 +78,10 @@ end:
 bit asleep[WORKERS];
 
 inline ask(me) {
-    atomic { FENCE(me) -> old = request; request = 1 };
+    if
+    :: REQUEST(me) -> old = 1                   /* a load */
+    :: atomic { !REQUEST(me) && FENCE(me) -> old = request; request = 1 }
+    fi;
     if
     :: old -> skip
     :: else ->
@@ -139,10 +142,13 @@ inline look() {
 }
 
 inline ask_if_more(me) {
-    look();
     if
-    :: got && !REQUEST(me) -> ask(me)
-    :: else
+    :: REQUEST(me) -> skip                      /* a load, then the look */
+    :: !REQUEST(me) -> look();
+        if
+        :: got -> ask(me)
+        :: else
+        fi
     fi;
     got = 0
 }
@@ -151,8 +157,17 @@ proctype poster(byte n) {
     bit old;
     do
     :: n > 0 ->
+#ifdef BUG_LOAD_BEFORE_PUSH
+        atomic { awake++; n--; old = request };
+        atomic { stack++ };
+        if
+        :: old -> old = 0
+        :: else -> ask(0)
+        fi;
+#else
         atomic { awake++; stack++; n-- };
         ask(0);                                 /* posters have no plain store: 0 stands for none */
+#endif
         awake--
     :: n == 0 -> break
     od

@@ -24,6 +24,17 @@ Test(clock, now_is_the_monotonic_clock_in_nanoseconds, .timeout = 20)
     cr_assert_leq(now, after);
 }
 
+Test(clock, coarse_clock_is_the_same_clock_a_little_behind, .timeout = 20)
+{
+    for (int i = 0; i < 20; i++) {
+        weir_time coarse = wr_clock_coarse();
+        cr_assert_leq(coarse, wr_clock_now());
+        weir_time now = wr_clock_now();
+        cr_assert_geq(wr_clock_coarse(), now - 10000000);
+        nanosleep(&(struct timespec) { .tv_nsec = 1300000 }, NULL);
+    }
+}
+
 Test(clock, sums_saturate_at_both_ends, .timeout = 20)
 {
     static const struct { weir_time a; int64_t b; weir_time sum; } rows[] = {

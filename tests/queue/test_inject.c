@@ -73,6 +73,27 @@ Test(inject, oldest_is_the_time_of_the_item_that_is_popped_next)
     unmake(inject);
 }
 
+Test(inject, look_at_the_oldest_keeps_the_order_and_counts_what_was_pushed)
+{
+    struct wr_inject *inject = make();
+    weir_work items[40] = { 0 }, *work;
+    size_t pushed = 0, popped = 0;
+    while (popped < 40) {
+        for (int i = 0; i < 5 && pushed < 40; i++) {
+            items[pushed].posted_ = (weir_time)pushed;
+            wr_inject_push(inject, &items[pushed++]);
+        }
+        cr_assert_eq(wr_inject_oldest(inject), (weir_time)popped);
+        cr_assert_eq(wr_inject_pushes(inject), pushed);
+        for (int i = 0; i < 2; i++) {
+            cr_assert_eq(wr_inject_pop(inject, &work), WR_TAKE_ITEM);
+            cr_assert_eq(work, &items[popped++]);
+        }
+    }
+    cr_assert_eq(wr_inject_oldest(inject), WEIR_NEVER);
+    unmake(inject);
+}
+
 Test(inject, failed_allocation_is_told)
 {
     struct wr_inject *inject = NULL;
