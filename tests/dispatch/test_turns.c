@@ -75,12 +75,6 @@ static bool run_copy(void)
     return work != NULL;
 }
 
-static void *run_main(void *ran)
-{
-    *(bool *)ran = run_copy();
-    return NULL;
-}
-
 /* ---- what is promised ---------------------------------------------------------------- */
 
 Test(turns, many_are_asked_for_one_copy_is_posted_and_they_run_in_order, .timeout = 10)
@@ -116,6 +110,12 @@ Test(turns, one_asked_for_in_a_turn_comes_behind_those_that_wait, .timeout = 10)
 }
 
 #ifdef WEIR_FAULTS
+static void *run_main(void *ran)
+{
+    *(bool *)ran = run_copy();
+    return NULL;
+}
+
 /* A copy that cannot look because another is held up with the queue in its hands must not take
  * that for "empty": it owes the turns that are there. */
 Test(turns, who_is_told_uncertain_looks_again, .timeout = 20) /* (D1) */
