@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/sysinfo.h>
 
 #define CPUS_PER_POLLER 30
 #define POLLERS_MAX 64
@@ -115,14 +116,14 @@ static const char *variable_text(const struct source *source, const char *variab
 }
 
 /* Decimal digits and nothing else. */
-static bool parse_number(const char *text, unsigned *ret_number)
+static bool parse_number(const char *text, size_t *ret_number)
 {
-    unsigned number = 0;
+    size_t number = 0;
     if (!*text)
         return false;
     for (; *text; text++)
         if (*text < '0' || *text > '9' || __builtin_mul_overflow(number, 10U, &number)
-            || __builtin_add_overflow(number, (unsigned)(*text - '0'), &number))
+            || __builtin_add_overflow(number, (size_t)(*text - '0'), &number))
             return false;
     *ret_number = number;
     return true;
@@ -145,12 +146,14 @@ static int take_number(const struct source *source, const struct number *number,
         const char *text = variable_text(source, number->variable);
         if (!text)
             return 0;
-        if (!parse_number(text, &value) || value < least || value > number->most) {
+        size_t parsed;
+        if (!parse_number(text, &parsed) || parsed < least || parsed > number->most) {
             wr_log(&source->log, WEIR_LOG_ERROR,
                    "%s=\"%s\": must be a whole decimal number, %u..%u", number->variable,
                    show(text).text, least, number->most);
             return -EINVAL;
         }
+        value = (unsigned)parsed;
     }
     memcpy((char *)out + number->to, &value, sizeof value);
     return 1;
@@ -287,6 +290,27 @@ static int take_stack_size(const struct source *source, struct wr_options *out)
     return 1;
 }
 
+/* Bytes, so more than the other numbers: SIZE_MAX in code, 0 in the environment for "no limit". */
+static int take_write_budget(const struct source *source, struct wr_options *out)
+{
+    if (source->user.write_budget != 0) {
+        out->write_budget = source->user.write_budget;
+        return 1;
+    }
+    const char *text = variable_text(source, "WEIR_WRITE_BUDGET");
+    size_t budget;
+    if (!text)
+        return 0;
+    if (!parse_number(text, &budget)) {
+        wr_log(&source->log, WEIR_LOG_ERROR,
+               "WEIR_WRITE_BUDGET=\"%s\": must be a whole decimal number, 0 (no limit)..%zu",
+               show(text).text, SIZE_MAX);
+        return -EINVAL;
+    }
+    out->write_budget = budget ? budget : SIZE_MAX;
+    return 1;
+}
+
 static int take_hooks(const struct source *source, struct wr_options *out)
 {
     const weir_allocator *allocator = source->user.allocator;
@@ -343,11 +367,23 @@ static int take_all(const struct source *source, struct wr_options *out)
     if (r >= 0)
         r = take_stack_size(source, out);
     if (r >= 0)
+        r = take_write_budget(source, out);
+    if (r >= 0)
         r = take_hooks(source, out);
     out->backend = (enum weir_backend)backend;
     out->dispatch = (enum weir_dispatch)dispatch;
     out->poll = (enum weir_poll)poll;
     return r < 0 ? r : 0;
+}
+
+/* A quarter of the memory, which no clamp and no unit can overflow. */
+static size_t default_write_budget(void)
+{
+    struct sysinfo machine;
+    uint64_t bytes = 0;
+    if (sysinfo(&machine) == 0)
+        bytes = (uint64_t)machine.totalram * machine.mem_unit / 4;
+    return bytes == 0 || bytes > SIZE_MAX ? SIZE_MAX : (size_t)bytes;
 }
 
 static unsigned clamp(unsigned long value, unsigned least, unsigned most)
@@ -375,6 +411,7 @@ void wr_options_default(struct wr_options *ret, const struct wr_cpu *cpu, unsign
         .spin_us = throttled || cpu->usable < SPIN_CPUS_LEAST ? 0 : SPIN_US,
         .sources_max = clamp(files_max, SOURCES_LEAST, SOURCES_MOST),
         .stack_size = STACK_DEFAULT,
+        .write_budget = default_write_budget(),
         .log = { .level = WEIR_LOG_WARN },
     };
 }
@@ -388,12 +425,13 @@ static void say_effective(const struct wr_options *options, const struct wr_cpu 
            cpu->affinity, quota);
     wr_log(&options->log, WEIR_LOG_INFO,
            "settings: name=%s backend=%s dispatch=%s poll=%s pollers=%u workers=%u workers_max=%u "
-           "blocking_max=%u batch=%u slice_us=%u spin_us=%u sources_max=%u stack_size=%zu log=%s",
+           "blocking_max=%u batch=%u slice_us=%u spin_us=%u sources_max=%u stack_size=%zu "
+           "write_budget=%zu log=%s",
            show(options->name).text, word_of(&backend_choice, options->backend),
            word_of(&dispatch_choice, options->dispatch), word_of(&poll_choice, options->poll),
            options->pollers, options->workers,
            options->workers_max, options->blocking_max, options->batch, options->slice_us,
-           options->spin_us, options->sources_max, options->stack_size,
+           options->spin_us, options->sources_max, options->stack_size, options->write_budget,
            word_of(&log_choice, options->log.level));
 }
 

@@ -23,6 +23,7 @@ struct wr_options {
     unsigned pollers, workers, workers_max, blocking_max;
     unsigned batch, slice_us, spin_us, sources_max;
     size_t stack_size;
+    size_t write_budget;                /* SIZE_MAX: no limit */
     struct wr_log log;
     weir_allocator allocator;           /* set when has_allocator */
     bool has_allocator;

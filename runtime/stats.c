@@ -64,6 +64,7 @@ static void add_settings(weir_stats *all, const struct wr_options *options)
     all->slice_us_set = options->slice_us;
     all->spin_us_set = options->spin_us;
     all->sources_max_set = options->sources_max;
+    all->write_budget_set = options->write_budget == SIZE_MAX ? UINT64_MAX : options->write_budget;
 }
 
 int weir_stats_get(weir_runtime *runtime, weir_stats *stats)
@@ -82,7 +83,7 @@ int weir_stats_get(weir_runtime *runtime, weir_stats *stats)
     all.accept_errors = wr_counted(runtime, WR_COUNT_ACCEPT_ERRORS);
     all.bytes_received = wr_counted(runtime, WR_COUNT_RECEIVED);
     all.bytes_sent = wr_counted(runtime, WR_COUNT_SENT);
-    all.write_pending = wr_counted(runtime, WR_COUNT_KEPT) - wr_counted(runtime, WR_COUNT_FREED);
+    all.write_pending = wr_counted_waiting(runtime);
     all.memory = atomic_load_explicit(&runtime->alloc.bytes, memory_order_relaxed);
     add_settings(&all, &((struct wr_runtime *)runtime)->options);
 

@@ -56,6 +56,7 @@ static const struct row rows[] = {
     ROW(GAUGE, slice_us_set, "Setting in force: time slice of a pump in microseconds."),
     ROW(GAUGE, spin_us_set, "Setting in force: spin before sleep in microseconds."),
     ROW(GAUGE, sources_max_set, "Setting in force: most sources."),
+    ROW(GAUGE, write_budget_set, "Setting in force: bytes that may wait to be sent."),
 };
 
 #define ROWS (sizeof rows / sizeof *rows)

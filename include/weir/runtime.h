@@ -67,6 +67,9 @@ typedef struct weir_options {
     void (*thread_start)(const char *name, void *context); /* first act of each thread of ours */
     void (*thread_stop)(const char *name, void *context);  /* last act of each thread of ours */
     void *thread_context;
+    size_t write_budget; /* WEIR_WRITE_BUDGET: bytes that may wait to be sent, over all sockets
+                            (see weir_write()); default a quarter of the machine's memory: where
+                            less may be used, set it. No limit: SIZE_MAX, in the environment 0 */
 } weir_options;
 
 #define WEIR_OPTIONS_INIT { .size = sizeof(weir_options) }

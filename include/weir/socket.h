@@ -249,12 +249,17 @@ WEIR_API int weir_read_deadline(weir_socket *socket, weir_time deadline);
  *         (a write that starts below the mark is taken whole); -EPIPE, -ECONNRESET the peer is gone
  *         or weir_shutdown() was called; -ECANCELED; -ENOMEM; -EINVAL; -EMSGSIZE a datagram too
  * long. Threads: any, also callbacks.   Blocks: no.   Owner: `data` stays the caller's.
+ *
+ * When what waits on all sockets together has reached the runtime's write_budget, each socket on
+ * which something waits counts as above its mark; on_drain comes when what waits on it has left, or
+ * is below its low mark with the budget kept again. So a socket can always have one write wait.
  */
 WEIR_API int weir_write(weir_socket *socket, const void *data, size_t length);
 /** As weir_write(), from any number of pieces (also more than IOV_MAX).   Threads: any.   Blocks:
  * no. */
 WEIR_API int weir_writev(weir_socket *socket, const struct iovec *pieces, size_t count);
-/** Be told when what waits falls below the low mark after it was above the high one. NULL: no more.
+/** Be told when what waits falls below the low mark after it was above the high one, or a write was
+ * refused. NULL: no more.
  * @return 0; -ECANCELED; -EINVAL.   Threads: any, also callbacks.   Blocks: no. */
 WEIR_API int weir_on_drain(weir_socket *socket, weir_drain_fn *on_drain, void *context);
 /** Bytes written that the kernel has not taken yet.   Threads: any.   Blocks: no. */

@@ -50,6 +50,7 @@ typedef struct weir_stats {
     /* settings in force */
     uint64_t pollers_set, workers_set, workers_max_set, blocking_max_set;
     uint64_t batch_set, slice_us_set, spin_us_set, sources_max_set;
+    uint64_t write_budget_set; /* UINT64_MAX: no limit */
 } weir_stats;
 
 /**

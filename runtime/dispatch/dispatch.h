@@ -90,6 +90,7 @@ struct weir_runtime {
     void *thread_context;
     void *net; /* the net layer's own */
     struct wr_turns turns;
+    size_t write_budget; /* bytes that may wait to be sent, on all sockets together */
 };
 
 /* Makes pollers, not yet their threads. 0 or -errno; on failure call wr_dispatch_fini() all the

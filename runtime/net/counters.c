@@ -44,3 +44,11 @@ uint64_t wr_counted(weir_runtime *runtime, enum wr_counter counter)
         sum += atomic_load_explicit(&net->shards[i].value[counter], memory_order_relaxed);
     return sum;
 }
+
+uint64_t wr_counted_waiting(weir_runtime *runtime)
+{
+    /* In this order: what is freed between the two was kept before. */
+    uint64_t freed = wr_counted(runtime, WR_COUNT_FREED);
+    uint64_t kept = wr_counted(runtime, WR_COUNT_KEPT);
+    return kept > freed ? kept - freed : 0;
+}

@@ -203,6 +203,8 @@ enum wr_counter {
 };
 void wr_count(weir_runtime *runtime, enum wr_counter counter, uint64_t add);
 uint64_t wr_counted(weir_runtime *runtime, enum wr_counter counter);
+/* Bytes that wait to be sent, on all sockets together. */
+uint64_t wr_counted_waiting(weir_runtime *runtime);
 
 /* ---- for runtime.c */
 int wr_net_init(weir_runtime *runtime);

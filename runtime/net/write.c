@@ -60,11 +60,23 @@ static void chunk_add(weir_socket *socket, struct chunk *chunk, const struct iov
     wr_count(socket->source.poller->runtime, WR_COUNT_KEPT, piece->iov_len);
 }
 
+/* Asked only of a socket on which bytes wait: a write that the kernel takes at once costs none of
+ * this. */
+static bool over_budget(weir_socket *socket)
+{
+    weir_runtime *runtime = socket->source.poller->runtime;
+    return runtime->write_budget != SIZE_MAX &&
+           wr_counted_waiting(runtime) >= runtime->write_budget;
+}
+
+/* Who was refused for the budget has bytes of its own that wait, so it comes here again: at the
+ * latest when the last of them leaves, it is told. */
 void wr_write_moved(weir_socket *socket, size_t moved)
 {
     WR_ASSERT(socket->pending >= moved);
     socket->pending -= moved;
-    if (socket->above && socket->pending <= socket->write_low) {
+    if (socket->above && socket->pending <= socket->write_low &&
+        (socket->pending == 0 || !over_budget(socket))) {
         socket->above = false;
         socket->drained = true;
         wr_source_schedule(&socket->source, WR_CTL);
@@ -232,7 +244,8 @@ static int refuse(weir_socket *socket)
         return socket->write_error;
     if (socket->fin_wanted)
         return -EPIPE;
-    if (socket->pending >= socket->write_high) {
+    if (socket->pending >= socket->write_high ||
+        (socket->pending > 0 && socket->out.head && over_budget(socket))) {
         socket->above = true;
         return -EAGAIN;
     }

@@ -32,7 +32,7 @@ static void hear(enum weir_log_level level, const char *line, void *context)
 static const char *const variables[] = {
     "WEIR_BACKEND", "WEIR_DISPATCH", "WEIR_POLLERS", "WEIR_WORKERS", "WEIR_WORKERS_MAX",
     "WEIR_BLOCKING_MAX", "WEIR_BATCH", "WEIR_SLICE_US", "WEIR_SPIN_US", "WEIR_SOURCES_MAX",
-    "WEIR_LOG", "WEIR_POLL", "WEIR_INLINE", "WEIR_RECV",
+    "WEIR_LOG", "WEIR_POLL", "WEIR_INLINE", "WEIR_RECV", "WEIR_WRITE_BUDGET",
 };
 
 /* What runs the tests may have set some of them. */
@@ -284,6 +284,25 @@ OptionsTest(numbers_out_of_range_are_refused)
     user = listening();
     user.sources_max = 63;
     expect_refused(&user, "sources_max", "63 is out of range, 64..16777216");
+}
+
+OptionsTest(write_budget_counts_bytes_and_has_a_word_for_no_limit)
+{
+    static const char *const bad[] = { "", "-1", "64k", "18446744073709551616" };
+    size_t unset = resolved(NULL).write_budget;
+    cr_expect_gt(unset, 1 << 20, "a quarter of this machine's memory");
+    cr_expect_lt(unset, SIZE_MAX);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        expect_variable_refused("WEIR_WRITE_BUDGET", bad[i], "0 (no limit)..");
+    cr_assert_eq(setenv("WEIR_WRITE_BUDGET", "8589934592", 1), 0);
+    cr_expect_eq(resolved(NULL).write_budget, (size_t)8589934592);
+    weir_options user = listening();
+    user.write_budget = 1;
+    cr_expect_eq(resolved(&user).write_budget, 1);
+    user.write_budget = SIZE_MAX;
+    cr_expect_eq(resolved(&user).write_budget, SIZE_MAX);
+    cr_assert_eq(setenv("WEIR_WRITE_BUDGET", "0", 1), 0);
+    cr_expect_eq(resolved(NULL).write_budget, SIZE_MAX);
 }
 
 OptionsTest(the_cap_of_workers_is_not_below_the_workers_asked_for)

@@ -114,6 +114,64 @@ Test(slow_reader, what_waits_for_a_peer_that_does_not_read_is_bounded, .timeout 
     rig_close(&rig);
 }
 
+/* (M01) The sum over all sockets is bounded as well, each may have one write wait, and who was
+ * refused is told when it may go on. */
+Test(slow_reader, writers_below_their_marks_are_refused_when_the_budget_of_all_is_used_up,
+     .timeout = 60)
+{
+    enum { WRITERS = 32 };
+    const size_t budget = 1 << 20;
+    struct rig rig;
+    struct writer writers[WRITERS];
+    weir_options options = WEIR_OPTIONS_INIT;
+
+    options.workers = options.workers_max = 2;
+    options.write_budget = budget;
+    rig_open_with(&rig, &options);
+    for (unsigned i = 0; i < WRITERS; i++) {
+        writer_open(&rig, &writers[i], 4 << 20, 2 << 20);
+        unsigned pieces = fill_up(&writers[i]);
+        cr_expect_gt(pieces, 0);
+        cr_expect_gt(weir_write_pending(writers[i].socket), 0, "writer %u has nothing to wait for",
+                     i);
+        cr_expect_lt(weir_write_pending(writers[i].socket), 4 << 20);
+    }
+    weir_stats stats = rig_stats(&rig);
+    cr_expect_eq(stats.write_budget_set, budget);
+    cr_expect_geq(stats.write_pending, budget);
+    cr_expect_leq(stats.write_pending, budget + WRITERS * PIECE);
+
+    /* The others keep the budget used up: the one is told when all of its own has left. */
+    struct writer *last = &writers[WRITERS - 1];
+    read_words(last, 0, last->next * sizeof(uint32_t), PIECE);
+    cr_expect(RIG_UNTIL(atomic_load(&last->drains) == 1, 5000), "it is never told");
+    cr_expect_eq(atomic_load(&last->pending_at_drain), 0);
+    uint32_t read = last->next;
+    cr_expect_eq(write_piece(last), 0, "the kernel has room, and it is refused");
+    read_words(last, read, PIECE, PIECE);
+    for (unsigned i = 0; i < WRITERS - 1; i++)
+        cr_expect_eq(atomic_load(&writers[i].drains), 0);
+
+    /* What the first one keeps is most of it: it is told as soon as the sum is below the budget. */
+    for (read = 0; rig_stats(&rig).write_pending >= budget;) {
+        cr_expect_eq(atomic_load(&writers[0].drains), 0, "told with the budget used up");
+        read = read_words(&writers[0], read, PIECE / 4, PIECE);
+        rig_sleep_ms(2);
+    }
+    read = read_words(&writers[0], read, 64 * 1024, PIECE);
+    cr_expect(RIG_UNTIL(atomic_load(&writers[0].drains) == 1, 5000), "it is not told");
+    cr_expect_gt(weir_write_pending(writers[0].socket), 0);
+    for (unsigned i = 0; i < WRITERS - 1; i++) {
+        read = read_words(&writers[i], i ? 0 : read,
+                          (writers[i].next - (i ? 0 : read)) * sizeof(uint32_t), PIECE);
+        cr_expect(RIG_UNTIL(atomic_load(&writers[i].drains) == 1, 5000), "writer %u", i);
+    }
+    cr_expect(RIG_UNTIL(rig_stats(&rig).write_pending == 0, 2000));
+    for (unsigned i = 0; i < WRITERS; i++)
+        close(writers[i].peer);
+    rig_close(&rig);
+}
+
 /* Until what waits has reached the mark; the writer is not refused. */
 static void fill_to(struct writer *writer, size_t high)
 {
