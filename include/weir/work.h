@@ -31,8 +31,9 @@ struct weir_work {
 WEIR_API void weir_work_init(weir_work *work, weir_work_fn *run, void *context);
 
 /**
- * Post to the I/O lane: short jobs that do not block. First come, first served; never coalesced:
- * each accepted post runs exactly once.
+ * Post to the I/O lane: short jobs that do not block. First come, first served among jobs; what
+ * sockets and timers bring goes before them, up to eight times in a row. Never coalesced: each
+ * accepted post runs exactly once.
  * @return 0; -EALREADY the item is pending already: the run to come sees what this thread wrote
  * before; -ESHUTDOWN the runtime is being destroyed;
  *         -EINVAL a NULL argument or an item without a function.

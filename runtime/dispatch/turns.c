@@ -71,6 +71,6 @@ void wr_turns_fini(struct wr_turns *turns)
 void wr_turns_post(struct wr_turns *turns, struct wr_source *source)
 {
     /* The queue touches the link of what it is given and nothing else. */
-    wr_inject_push(turns->queue, (weir_work *)(void *)&source->link);
+    wr_inject_push(turns->queue, WR_CLASS_IO, (weir_work *)(void *)&source->link);
     wr_pump_kick(&turns->pump);
 }

@@ -1,14 +1,15 @@
-/* inject.c: the pool's work queue: a ck_stack that producers push on, and a list in the order of
- * arrival that consumers pop from, one at a time, under a lock that is only ever tried.
+/* inject.c: the pool's work queue: for each class a ck_stack that producers push on, and a list in
+ * the order of arrival that consumers pop from, one at a time, under a lock that is only tried.
  *
  *   push --> pushed (newest first) --[turned round by the holder]--> first (oldest first) --> pop
  *
  * Who holds `taking` owns `first` and the way from `pushed` to it. "Empty" is said by a holder
- * alone, who saw the list empty and then the stack: at that second look nothing was in the
- * queue. Whoever fails to take the lock says "uncertain".
+ * alone, who saw list and stack of one class empty, and then those of the other: since nobody else
+ * takes meanwhile, the other was empty before as well, and at the look at the first stack nothing
+ * was in the queue. Whoever fails to take the lock says "uncertain".
  *
  * wr_inject_maybe() looks without the lock and promises one thing only: if it answers 0, then
- * every item whose push happened before the call has been popped. It reads stack, lock, list,
+ * every item whose push happened before the call has been popped. It reads stacks, lock, lists,
  * which is the way items go: an item that has left the stack is with a holder (the lock is seen
  * held) or in the list (the lock's release is acquired, so the list is seen), or popped.
  *
@@ -40,11 +41,20 @@
 _Static_assert(offsetof(weir_work, next_) == 0, "the link is the item");
 _Static_assert(sizeof(ck_stack_entry_t) == sizeof(weir_work *), "the link is one pointer");
 
-struct wr_inject {
-    WR_ALIGN_LINE struct ck_stack pushed;
-    WR_ALIGN_LINE _Atomic uint32_t taking;      /* the take lock: 1 held */
+struct pushed {
+    WR_ALIGN_LINE struct ck_stack stack;
+};
+
+struct list {
     _Atomic(ck_stack_entry_t *) first;          /* written by the holder; others peek */
     ck_stack_entry_t *last;                     /* the holder's; of the list, unless it is empty */
+};
+
+struct wr_inject {
+    struct pushed pushed[WR_CLASSES];           /* a line each: producers alone write it */
+    WR_ALIGN_LINE _Atomic uint32_t taking;      /* the take lock: 1 held */
+    unsigned io_in_a_row;                       /* the holder's: popped since the last job */
+    struct list list[WR_CLASSES];
     _Atomic uint64_t pushes;                    /* written by the holder: those turned round */
     _Atomic weir_time oldest;                   /* what wr_inject_oldest() said last */
     struct wr_alloc *alloc;
@@ -65,7 +75,8 @@ int wr_inject_create(struct wr_inject **ret_inject, struct wr_alloc *alloc)
     struct wr_inject *inject = wr_alloc_lines(alloc, sizeof *inject);
     if (!inject)
         return -ENOMEM;
-    ck_stack_init(&inject->pushed);
+    ck_stack_init(&inject->pushed[WR_CLASS_IO].stack);
+    ck_stack_init(&inject->pushed[WR_CLASS_JOB].stack);
     atomic_init(&inject->oldest, WEIR_NEVER);
     inject->alloc = alloc;
     *ret_inject = inject;
@@ -78,10 +89,10 @@ void wr_inject_destroy(struct wr_inject *inject)
         wr_alloc_release_lines(inject->alloc, inject, sizeof *inject);
 }
 
-void wr_inject_push(struct wr_inject *inject, weir_work *work)
+void wr_inject_push(struct wr_inject *inject, enum wr_class class, weir_work *work)
 {
     WR_TSAN_RELEASE(work);
-    ck_stack_push_upmc(&inject->pushed, entry_of(work));
+    ck_stack_push_upmc(&inject->pushed[class].stack, entry_of(work));
     /* Pairs with the fence in wr_inject_before_look(). */
     ck_pr_fence_atomic_load();
 }
@@ -114,13 +125,15 @@ static void give_back(struct wr_inject *inject)
 }
 
 /* The holder: puts what was pushed at the end of the list. Returns the list. */
-static ck_stack_entry_t *turn_round(struct wr_inject *inject)
+static ck_stack_entry_t *turn_round(struct wr_inject *inject, enum wr_class class)
 {
-    ck_stack_entry_t *first = atomic_load_explicit(&inject->first, memory_order_relaxed);
+    struct list *list = &inject->list[class];
+    struct ck_stack *stack = &inject->pushed[class].stack;
+    ck_stack_entry_t *first = atomic_load_explicit(&list->first, memory_order_relaxed);
     /* Looking before the exchange leaves the line with the producers while nothing is there. */
-    if (!ck_pr_load_ptr(&inject->pushed.head))
+    if (!ck_pr_load_ptr(&stack->head))
         return first;
-    ck_stack_entry_t *entry = ck_stack_batch_pop_upmc(&inject->pushed);
+    ck_stack_entry_t *entry = ck_stack_batch_pop_upmc(stack);
     ck_stack_entry_t *last = entry, *batch = NULL;
     uint64_t count = atomic_load_explicit(&inject->pushes, memory_order_relaxed);
     for (; entry; count++) {
@@ -130,28 +143,36 @@ static ck_stack_entry_t *turn_round(struct wr_inject *inject)
         entry = next;
     }
     if (first)
-        inject->last->next = batch;
-    inject->last = last;
+        list->last->next = batch;
+    list->last = last;
     atomic_store_explicit(&inject->pushes, count, memory_order_relaxed);
     first = first ? first : batch;
-    atomic_store_explicit(&inject->first, first, memory_order_relaxed);
+    atomic_store_explicit(&list->first, first, memory_order_relaxed);
     return first;
 }
 
-/* The holder: the oldest item, still in the queue; NULL: the queue is empty. */
-static ck_stack_entry_t *front(struct wr_inject *inject)
+/* The holder: takes the oldest of a class out. NULL: there is none. */
+static ck_stack_entry_t *take(struct wr_inject *inject, enum wr_class class)
 {
-    ck_stack_entry_t *first = atomic_load_explicit(&inject->first, memory_order_relaxed);
-    return first ? first : turn_round(inject);
+    struct list *list = &inject->list[class];
+    ck_stack_entry_t *first = atomic_load_explicit(&list->first, memory_order_relaxed);
+    if (!first)
+        first = turn_round(inject, class);
+    if (!first)
+        return NULL;
+    atomic_store_explicit(&list->first, first->next, memory_order_relaxed);
+    inject->io_in_a_row = class == WR_CLASS_IO ? inject->io_in_a_row + 1 : 0;
+    return first;
 }
 
 enum wr_take wr_inject_pop(struct wr_inject *inject, weir_work **ret_work)
 {
     if (!try_take(inject))
         return WR_TAKE_UNCERTAIN;
-    ck_stack_entry_t *entry = front(inject);
-    if (entry)
-        atomic_store_explicit(&inject->first, entry->next, memory_order_relaxed);
+    enum wr_class class = inject->io_in_a_row < WR_INJECT_IO_MAX ? WR_CLASS_IO : WR_CLASS_JOB;
+    ck_stack_entry_t *entry = take(inject, class);
+    if (!entry)
+        entry = take(inject, class == WR_CLASS_IO ? WR_CLASS_JOB : WR_CLASS_IO);
     give_back(inject);
     if (!entry)
         return WR_TAKE_EMPTY;
@@ -162,22 +183,32 @@ enum wr_take wr_inject_pop(struct wr_inject *inject, weir_work **ret_work)
 
 int wr_inject_maybe(const struct wr_inject *inject)
 {
-    if (ck_pr_load_ptr(&inject->pushed.head))
+    if (ck_pr_load_ptr(&inject->pushed[WR_CLASS_IO].stack.head) ||
+        ck_pr_load_ptr(&inject->pushed[WR_CLASS_JOB].stack.head))
         return 1;
     /* Pairs with the store fence in try_take(). */
     ck_pr_fence_load();
     /* acquire: pairs with the release in give_back() */
     if (atomic_load_explicit(&inject->taking, memory_order_acquire))
         return 1;
-    return atomic_load_explicit(&inject->first, memory_order_relaxed) != NULL;
+    return atomic_load_explicit(&inject->list[WR_CLASS_IO].first, memory_order_relaxed) ||
+           atomic_load_explicit(&inject->list[WR_CLASS_JOB].first, memory_order_relaxed);
+}
+
+/* The holder. */
+static weir_time oldest_of(struct wr_inject *inject, enum wr_class class)
+{
+    ck_stack_entry_t *entry = turn_round(inject, class);
+    return entry ? work_of(entry)->posted_ : WEIR_NEVER;
 }
 
 weir_time wr_inject_oldest(struct wr_inject *inject)
 {
     for (unsigned i = 0; i < OLDEST_TRIES_MAX; i++) {
         if (try_take(inject)) {
-            ck_stack_entry_t *entry = turn_round(inject);
-            weir_time oldest = entry ? work_of(entry)->posted_ : WEIR_NEVER;
+            weir_time oldest = oldest_of(inject, WR_CLASS_IO);
+            weir_time job = oldest_of(inject, WR_CLASS_JOB);
+            oldest = job < oldest ? job : oldest;
             atomic_store_explicit(&inject->oldest, oldest, memory_order_relaxed);
             give_back(inject);
             return oldest;

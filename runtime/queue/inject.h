@@ -1,4 +1,5 @@
-/* inject.h: the pool's queue of work items: intrusive, unbounded, first in first out, many to many.
+/* inject.h: the pool's queue of work items: intrusive, unbounded, many to many, of two classes:
+ * what I/O brings goes before jobs, and each class is first in, first out.
  *
  * Producers push on a ck_stack (one compare-and-swap, no lock); a consumer that holds the take lock
  * turns the whole stack round into a list and pops from that list. The lock is only ever tried.
@@ -23,11 +24,17 @@ struct wr_inject;
 
 enum wr_take { WR_TAKE_EMPTY, WR_TAKE_ITEM, WR_TAKE_UNCERTAIN };
 
+/* A job may wait long, and in a queue of jobs that sleep what the kernel has brought must not wait
+ * with them. So items of I/O are popped first; after WR_INJECT_IO_MAX of them in a row a job is, if
+ * one is there. */
+enum wr_class { WR_CLASS_IO, WR_CLASS_JOB, WR_CLASSES };
+#define WR_INJECT_IO_MAX 8
+
 int wr_inject_create(struct wr_inject **ret_inject, struct wr_alloc *alloc);
 void wr_inject_destroy(struct wr_inject *inject);
 /* Uses work->next_. `work` must stay until it is popped. Loads that follow it are not made before
  * it. */
-void wr_inject_push(struct wr_inject *inject, weir_work *work);
+void wr_inject_push(struct wr_inject *inject, enum wr_class class, weir_work *work);
 /* Orders the looks that follow (pop, maybe) behind an exchange that the thread has just made. */
 void wr_inject_before_look(void);
 enum wr_take wr_inject_pop(struct wr_inject *inject, weir_work **ret_work);

@@ -221,12 +221,12 @@ void wr_pool_request_more(struct wr_pool *pool)
         wr_pool_request(pool);
 }
 
-static void post(struct wr_pool *pool, weir_work *work)
+static void post(struct wr_pool *pool, enum wr_class class, weir_work *work)
 {
     /* For the age of the queue alone, which is read in milliseconds. */
     work->posted_ = wr_clock_coarse();
     /* From the push on the item may have run and be gone. */
-    wr_inject_push(pool->inject, work);
+    wr_inject_push(pool->inject, class, work);
     wr_pool_request(pool);
 }
 
@@ -238,14 +238,14 @@ int wr_pool_post(struct wr_pool *pool, weir_work *work)
         return -ESHUTDOWN;
     if (!wr_work_claim(work))
         return -EALREADY;
-    post(pool, work);
+    post(pool, WR_CLASS_JOB, work);
     return 0;
 }
 
 void wr_pool_post_own(struct wr_pool *pool, weir_work *work)
 {
     WR_ASSERT(work->run_);
-    post(pool, work);
+    post(pool, WR_CLASS_IO, work);
 }
 
 /* ---- the tick ------------------------------------------------------------------------------ */

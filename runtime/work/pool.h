@@ -73,7 +73,8 @@ void wr_pool_destroy(struct wr_pool *pool);
 /* weir_post and weir_post_blocking: see weir/work.h for the results. */
 int wr_pool_post(struct wr_pool *pool, weir_work *work);
 int wr_pool_post_blocking(struct wr_pool *pool, weir_work *work);
-/* Our own items: never refused, never fails, no double-post check (the caller guarantees it). */
+/* Our own items, which I/O and deadlines bring: never refused, never fails, no double-post check
+ * (the caller guarantees it). They overtake what was posted, within WR_INJECT_IO_MAX. */
 void wr_pool_post_own(struct wr_pool *pool, weir_work *work);
 
 /* The calling thread: is it a worker (either lane) of this pool / an I/O worker of any pool? */

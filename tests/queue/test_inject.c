@@ -47,12 +47,74 @@ Test(inject, first_come_first_served_also_when_pushes_and_pops_mix)
     size_t pushed = 0, popped = 0;
     while (popped < 64) {
         for (int i = 0; i < 3 && pushed < 64; i++)
-            wr_inject_push(inject, &items[pushed++]);
+            wr_inject_push(inject, WR_CLASS_JOB, &items[pushed++]);
         weir_work *work;
         cr_assert(wr_inject_maybe(inject));
         cr_assert_eq(wr_inject_pop(inject, &work), WR_TAKE_ITEM);
         cr_assert_eq(work, &items[popped++]);
     }
+    cr_assert_not(wr_inject_maybe(inject));
+    unmake(inject);
+}
+
+static weir_work *pop(struct wr_inject *inject)
+{
+    weir_work *work;
+    return wr_inject_pop(inject, &work) == WR_TAKE_ITEM ? work : NULL;
+}
+
+Test(inject, io_goes_before_jobs_that_came_first)
+{
+    struct wr_inject *inject = make();
+    weir_work jobs[50], io;
+    for (int i = 0; i < 50; i++)
+        wr_inject_push(inject, WR_CLASS_JOB, &jobs[i]);
+    cr_assert_eq(pop(inject), &jobs[0]);
+    wr_inject_push(inject, WR_CLASS_IO, &io);
+    cr_assert_eq(pop(inject), &io);
+    for (int i = 1; i < 50; i++)
+        cr_assert_eq(pop(inject), &jobs[i]);
+    cr_assert_null(pop(inject));
+    unmake(inject);
+}
+
+Test(inject, jobs_wait_for_so_many_of_io_and_no_more)
+{
+    struct wr_inject *inject = make();
+    weir_work jobs[3], io[8 * WR_INJECT_IO_MAX];
+    for (int i = 0; i < 8 * WR_INJECT_IO_MAX; i++)
+        wr_inject_push(inject, WR_CLASS_IO, &io[i]);
+    for (int i = 0; i < 3; i++)
+        wr_inject_push(inject, WR_CLASS_JOB, &jobs[i]);
+    int next = 0;
+    for (int i = 0; i < 3; i++) {
+        for (int k = 0; k < WR_INJECT_IO_MAX; k++)
+            cr_assert_eq(pop(inject), &io[next++]);
+        cr_assert_eq(pop(inject), &jobs[i]);
+    }
+    while (next < 8 * WR_INJECT_IO_MAX)
+        cr_assert_eq(pop(inject), &io[next++]);
+    /* None was there when it was a job's turn: the next to come has it. */
+    wr_inject_push(inject, WR_CLASS_IO, &io[0]);
+    wr_inject_push(inject, WR_CLASS_JOB, &jobs[0]);
+    cr_assert_eq(pop(inject), &jobs[0]);
+    cr_assert_eq(pop(inject), &io[0]);
+    cr_assert_null(pop(inject));
+    unmake(inject);
+}
+
+Test(inject, oldest_is_the_time_of_the_item_that_waits_longest_in_either_class)
+{
+    struct wr_inject *inject = make();
+    weir_work job = { .posted_ = 10 }, io = { .posted_ = 20 };
+    wr_inject_push(inject, WR_CLASS_JOB, &job);
+    wr_inject_push(inject, WR_CLASS_IO, &io);
+    cr_assert_eq(wr_inject_oldest(inject), 10);
+    cr_assert_eq(wr_inject_pushes(inject), 2);
+    cr_assert_eq(pop(inject), &io);
+    cr_assert_eq(wr_inject_oldest(inject), 10);
+    cr_assert(wr_inject_maybe(inject));
+    cr_assert_eq(pop(inject), &job);
     cr_assert_not(wr_inject_maybe(inject));
     unmake(inject);
 }
@@ -63,7 +125,7 @@ Test(inject, oldest_is_the_time_of_the_item_that_is_popped_next)
     weir_work items[3] = { { .posted_ = 30 }, { .posted_ = 10 }, { .posted_ = 20 } };
     weir_work *work;
     for (int i = 0; i < 3; i++)
-        wr_inject_push(inject, &items[i]);
+        wr_inject_push(inject, WR_CLASS_JOB, &items[i]);
     for (int i = 0; i < 3; i++) {
         cr_assert_eq(wr_inject_oldest(inject), items[i].posted_);
         cr_assert_eq(wr_inject_pop(inject, &work), WR_TAKE_ITEM);
@@ -81,7 +143,7 @@ Test(inject, look_at_the_oldest_keeps_the_order_and_counts_what_was_pushed)
     while (popped < 40) {
         for (int i = 0; i < 5 && pushed < 40; i++) {
             items[pushed].posted_ = (weir_time)pushed;
-            wr_inject_push(inject, &items[pushed++]);
+            wr_inject_push(inject, WR_CLASS_JOB, &items[pushed++]);
         }
         cr_assert_eq(wr_inject_oldest(inject), (weir_time)popped);
         cr_assert_eq(wr_inject_pushes(inject), pushed);
@@ -112,7 +174,7 @@ Test(inject, pop_beside_another_taker_is_uncertain_and_never_empty)
     wr_inject_hold(inject);
     cr_assert_eq(wr_inject_pop(inject, &work), WR_TAKE_UNCERTAIN);
     cr_assert(wr_inject_maybe(inject), "the taker may hold the way to an item");
-    wr_inject_push(inject, &item);
+    wr_inject_push(inject, WR_CLASS_JOB, &item);
     cr_assert_eq(wr_inject_pop(inject, &work), WR_TAKE_UNCERTAIN);
     cr_assert_eq(wr_inject_oldest(inject), WEIR_NEVER, "does not wait for the taker");
     wr_inject_let_go(inject);
@@ -147,7 +209,7 @@ static void *produce(void *argument)
         struct payload *payload = &run->payloads[producer * run->each + i];
         payload->producer = producer;
         payload->number = i + 1;
-        wr_inject_push(run->inject, &payload->work);
+        wr_inject_push(run->inject, producer % WR_CLASSES, &payload->work);
     }
     return NULL;
 }
@@ -215,7 +277,7 @@ static void *push_then_pop(void *argument)
     struct holding *run = argument;
     weir_work *work = &run->items[atomic_fetch_add(&run->next, 1)];
     for (size_t i = 0; i < run->turns; i++) {
-        wr_inject_push(run->inject, work);
+        wr_inject_push(run->inject, i % WR_CLASSES, work);
         enum wr_take take;
         for (;;) {
             take = wr_inject_pop(run->inject, &work);

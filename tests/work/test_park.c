@@ -133,7 +133,7 @@ Test(park, post_beside_a_worker_that_has_been_woken_is_run, .timeout = 20)
 static void push_beside_a_taker(void)
 {
     wr_inject_hold(the_rig.pool->inject);
-    wr_inject_push(the_rig.pool->inject, &late.work);
+    wr_inject_push(the_rig.pool->inject, WR_CLASS_JOB, &late.work);
 }
 
 Test(park, worker_that_cannot_know_looks_again_and_does_not_sleep, .timeout = 20)

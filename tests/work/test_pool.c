@@ -150,6 +150,47 @@ Test(pool, one_worker_runs_first_come_first_served, .timeout = 30)
         cr_assert_eq(order[i], i);
 }
 
+/* An item of I/O that posts itself for ever; at its hundredth run it posts a job. */
+struct busy_io {
+    weir_work work;
+    struct rig *rig;
+    struct job job;
+    unsigned runs;
+    unsigned runs_before_job;
+    _Atomic unsigned job_ran;
+};
+
+static void note_busy_io(weir_work *work, void *context)
+{
+    struct busy_io *io = context;
+    (void)work;
+    io->runs_before_job = io->runs;
+    atomic_store(&io->job_ran, 1);
+}
+
+static void post_own_for_ever(weir_work *work, void *context)
+{
+    struct busy_io *io = context;
+    if (++io->runs == 100) {
+        weir_work_init(&io->job.work, note_busy_io, io);
+        wr_pool_post(io->rig->pool, &io->job.work);
+    }
+    if (io->runs < 1000000 && !atomic_load(&io->job_ran))
+        wr_pool_post_own(io->rig->pool, work);
+}
+
+Test(pool, job_waits_for_few_items_of_io_when_these_never_end, .timeout = 30)
+{
+    struct rig rig = { .options = { .workers = 1, .workers_max = 1 } };
+    struct busy_io io = { .rig = &rig };
+    weir_work_init(&io.work, post_own_for_ever, &io);
+    rig_start(&rig);
+    wr_pool_post_own(rig.pool, &io.work);
+    cr_assert(await_at_least(&io.job_ran, 1));
+    cr_assert_leq(io.runs_before_job, 100 + 16);
+    rig_stop(&rig);
+}
+
 struct look {
     weir_work work;
     struct rig *rig;
