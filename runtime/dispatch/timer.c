@@ -111,6 +111,7 @@ static bool place(struct wr_timers *timers, struct weir_deadline_ *node, weir_ti
     }
     if (armed)
         unhang(timers, node);
+    node->when_ = when;
     if (when == WEIR_NEVER || wr_timers_closed(timers))
         return false;
     hang(timers, node, when);
@@ -166,6 +167,16 @@ bool wr_timers_armed(struct wr_timers *timers, struct weir_deadline_ *deadline)
     bool armed = is_armed(timers, deadline);
     wr_unlock(&timers->lock);
     return armed;
+}
+
+bool wr_timers_take_due(struct wr_timers *timers, struct weir_deadline_ *deadline, weir_time now)
+{
+    wr_lock(&timers->lock);
+    bool due = !is_armed(timers, deadline) && deadline->when_ <= now;
+    if (due)
+        deadline->when_ = WEIR_NEVER;
+    wr_unlock(&timers->lock);
+    return due;
 }
 
 unsigned wr_timers_expire(struct wr_timers *timers, weir_time now, unsigned max)

@@ -36,6 +36,9 @@ bool wr_timers_move(struct wr_timers *timers, struct weir_deadline_ *deadline, w
 /* True: was armed and is not any more. False: expired (its expire() has been, or is being, called)
  * or was not armed. After it returned, expire() is not running: expire() runs under the lock. */
 bool wr_timers_cancel(struct wr_timers *timers, struct weir_deadline_ *deadline);
+/* True, once: it is not armed any more because its time had come by `now`. Moved or disarmed since:
+ * false. */
+bool wr_timers_take_due(struct wr_timers *timers, struct weir_deadline_ *deadline, weir_time now);
 bool wr_timers_armed(struct wr_timers *timers, struct weir_deadline_ *deadline);
 
 /* The poller, after each wait: takes out all that are due at `now`, looking at `max` at most,

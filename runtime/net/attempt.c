@@ -100,7 +100,7 @@ static ssize_t attempt_receive(weir_socket *socket, weir_op *op)
         wr_count(socket->source.poller->runtime, WR_COUNT_RECEIVED, (uint64_t)n);
     }
     if (n == 0 && socket->source.kind == WR_STREAM && op->length_ > 0)
-        socket->ended = true;
+        socket->end_seen = true;
     return n;
 }
 

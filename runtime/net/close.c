@@ -37,7 +37,6 @@ static void deadline_passed(struct weir_deadline_ *deadline)
 void wr_close_init(weir_socket *socket)
 {
     wr_deadline_init(&socket->deadline, deadline_passed);
-    socket->read_due = WEIR_NEVER;
 }
 
 int wr_close_begin(weir_socket *socket, bool reset, weir_closed_fn *closed, void *context)
@@ -46,13 +45,13 @@ int wr_close_begin(weir_socket *socket, bool reset, weir_closed_fn *closed, void
 
     wr_lock(&socket->in.lock);
     wr_lock(&socket->out.lock);
-    if (socket->closing && (!reset || socket->reset)) {
+    if (wr_closing(socket) && (!reset || socket->reset)) {
         r = -EALREADY;
     } else {
-        if (!socket->closing) {
+        if (!wr_closing(socket)) {
             socket->closed = closed;
-            socket->closed_context = context;
-            socket->closing = true;
+            socket->end_context = context;
+            atomic_store_explicit(&socket->closing, true, memory_order_relaxed);
             socket->reading = false;
             wr_line_abort(socket, &socket->in, -ECANCELED);
             wr_line_abort(socket, &socket->out, -ECANCELED);
@@ -73,7 +72,7 @@ static enum wr_turn end(weir_socket *socket, bool reset)
 {
     struct wr_source *source = &socket->source;
 
-    WR_ASSERT(!socket->dead);
+    WR_ASSERT(!(source->stage & WR_STAGE_DEAD));
     wr_timers_cancel(&source->poller->timers, &socket->deadline);
     wr_source_detach(source);
     wr_lock(&socket->in.lock);
@@ -85,15 +84,16 @@ static enum wr_turn end(weir_socket *socket, bool reset)
     source->fd = -1;
     wr_sock_close(fd);
     wr_write_drop(socket);
-    WR_ASSERT(!socket->in.head && !socket->out.head && !socket->in.ended && !socket->out.ended);
+    WR_ASSERT(!socket->in.head && !socket->out.head &&
+              !atomic_load_explicit(&socket->ended, memory_order_relaxed));
     wr_unlock(&socket->out.lock);
     wr_unlock(&socket->in.lock);
-    if (socket->listening) {
+    if (source->kind == WR_LISTENER) {
         if (socket->listening->path[0])
             unlink(socket->listening->path);
         wr_alloc_release(wr_socket_alloc(socket), socket->listening, sizeof *socket->listening);
     }
-    socket->dead = true;
+    source->stage |= WR_STAGE_DEAD;
     return wr_source_unpin_own(source) ? wr_close_last(socket) : WR_TURN_GONE;
 }
 
@@ -102,7 +102,7 @@ static enum wr_turn end(weir_socket *socket, bool reset)
 enum wr_turn wr_close_last(weir_socket *socket)
 {
     if (socket->closed)
-        socket->closed(socket->closed_context);
+        socket->closed(socket->end_context);
     wr_source_release(&socket->source);
     return WR_TURN_GONE;
 }
@@ -114,6 +114,9 @@ static bool drop_input(weir_socket *socket, struct wr_scratch *scratch)
     unsigned char *buffer = scratch ? scratch->in : small;
     size_t size = scratch ? sizeof scratch->in : sizeof small;
 
+    if (!(socket->source.stage & WR_STAGE_DROPPING))
+        socket->dropped = 0; /* in place of a context that nobody needs any more */
+    socket->source.stage |= WR_STAGE_DROPPING;
     for (int rounds = 0; rounds < LINGER_ROUNDS; rounds++) {
         ssize_t n = wr_sock_recv(socket->source.fd, buffer, size);
         if (n == -EAGAIN)
@@ -130,27 +133,27 @@ static bool drop_input(weir_socket *socket, struct wr_scratch *scratch)
 
 static void arm_linger(weir_socket *socket)
 {
-    if (socket->lingering)
+    if (socket->source.stage & WR_STAGE_LINGERING)
         return;
-    socket->lingering = true;
+    socket->source.stage |= WR_STAGE_LINGERING;
     wr_poller_deadline(socket->source.poller, &socket->deadline,
-                       wr_clock_add(wr_clock_now(), (int64_t)socket->linger_ms * 1000000));
+                       wr_clock_add(wr_clock_now(), (int64_t)socket->in.limit * 1000000));
 }
 
 enum wr_turn wr_close_turn(weir_socket *socket, struct wr_scratch *scratch, uint32_t flags)
 {
+    /* Who sets it behind this look asks for a turn afterwards. */
+    if (!wr_closing(socket))
+        return WR_TURN_DONE;
     wr_lock(&socket->out.lock);
-    bool closing = socket->closing, reset = socket->reset || socket->write_error;
+    bool reset = socket->reset || socket->write_errno;
     bool flushing = socket->out.head != NULL;
     wr_unlock(&socket->out.lock);
 
-    if (!closing)
-        return WR_TURN_DONE;
-    wr_line_report(socket, &socket->in);
-    wr_line_report(socket, &socket->out);
+    wr_report(socket);
     if (reset || socket->source.kind != WR_STREAM)
         return end(socket, reset);
-    if (flags & WR_TIMER && socket->lingering &&
+    if (flags & WR_TIMER && socket->source.stage & WR_STAGE_LINGERING &&
         !wr_timers_armed(&socket->source.poller->timers, &socket->deadline))
         return end(socket, true);
     if (flushing) {
@@ -158,10 +161,11 @@ enum wr_turn wr_close_turn(weir_socket *socket, struct wr_scratch *scratch, uint
         wr_source_want(&socket->source, WR_OUT);
         return WR_TURN_DONE;
     }
-    /* `ended` is the in line's; who saw `closing` sees what was written before, and nobody writes
-     * it now. */
-    if (socket->ended || drop_input(socket, scratch))
-        return end(socket, socket->dropped > LINGER_BYTES_MAX);
+    /* `end_seen` is the in line's; who saw `closing` under a lock sees what was written before, and
+     * nobody writes it now. */
+    if (socket->end_seen || drop_input(socket, scratch))
+        return end(socket, socket->source.stage & WR_STAGE_DROPPING &&
+                               socket->dropped > LINGER_BYTES_MAX);
     arm_linger(socket);
     wr_source_want(&socket->source, WR_IN);
     return WR_TURN_DONE;

@@ -92,7 +92,7 @@ void wr_accept_turn(weir_socket *socket)
     for (int taken = 0; taken < ACCEPT_MAX; taken++) {
         weir_socket *accepted;
         wr_lock(&socket->in.lock);
-        int r = socket->closing ? -ECANCELED : wr_accept_one(socket, &accepted);
+        int r = wr_closing(socket) ? -ECANCELED : wr_accept_one(socket, &accepted);
         wr_unlock(&socket->in.lock);
         if (r == 0) {
             socket->listening->backoff = 0;

@@ -35,11 +35,11 @@ enum wr_op_state { WR_OP_IDLE = 0, WR_OP_PENDING = 1, WR_OP_ENDED = 2 };
 /* weir_op.flags_ */
 enum wr_op_flags { WR_OP_SYNC = 1, WR_OP_TIMED = 2 };
 
+/* 16 bytes. */
 struct wr_line {
     struct wr_lock lock;
-    uint32_t bit; /* WR_IN or WR_OUT */
-    weir_op *head, *tail;
-    weir_op *ended, *ended_tail; /* asynchronous ones whose callback is to come, in a turn */
+    uint32_t limit; /* set once; in: how long a close may take, ms; out: the high mark, bytes */
+    weir_op *head;  /* its prev_ is the last one, whose next_ is NULL */
 };
 
 /* source.kind: watches are 0 */
@@ -53,39 +53,63 @@ struct wr_listening {
     char path[108];               /* of a unix socket, to be removed; "" none */
 };
 
+/* source.stage, only in a turn */
+enum wr_stage { WR_STAGE_DEAD = 1, WR_STAGE_LINGERING = 2, WR_STAGE_DROPPING = 4 };
+
+/* What an idle connection costs is this, and nothing else: three cache lines, the first two of
+ * which one turn needs. What a socket needs only while it is closing shares the place of what it
+ * needs only before: `closing` (or DROPPING) tells which is there. */
 struct weir_socket {
     struct wr_source source; /* stands first */
-    /* under both locks to write, under either to read */
-    bool closing, reset;
-    /* under in.lock */
-    bool reading, ended; /* ended: the peer's end of stream was seen */
-    bool touched;        /* somebody has read: an edge may have been spent */
-    /* under out.lock */
-    bool corked;         /* bytes wait in the scratch of the thread that is in its turn */
-    bool above, drained; /* marks: above high; fell below low and is to be told */
-    bool fin_wanted, fin_sent;
-    /* only in a turn */
-    bool dead, lingering;
-    int write_error; /* under out.lock */
     struct wr_line in, out;
+    _Atomic(weir_op *) ended; /* asynchronous ones whose callback is to come in a turn, the last
+                                 one that ended first */
     union {
         weir_read_fn *on_read;     /* under in.lock */
         weir_accept_fn *on_accept; /* set once, before the listener is attached */
     };
-    void *in_context;
-    weir_drain_fn *on_drain; /* under out.lock */
-    void *drain_context;
-    weir_closed_fn *closed; /* under both locks */
-    void *closed_context;
+    union {
+        void *in_context;
+        size_t dropped; /* DROPPING: bytes read and dropped, only in a turn */
+    };
+    size_t pending; /* bytes written and not taken by the kernel: under out.lock */
+    union {
+        void *user;
+        struct wr_listening *listening; /* of a listener */
+    };
+    uint32_t write_low;
+    _Atomic bool closing; /* under both locks to write, under either to read and rely on it */
+    struct {              /* under in.lock */
+        bool reading : 1;
+        bool end_seen : 1; /* the peer's end of stream */
+        bool touched : 1;  /* somebody has read: an edge may have been spent */
+    };
+    struct {             /* under out.lock */
+        bool corked : 1; /* bytes wait in the scratch of the thread that is in its turn */
+        bool above : 1, drained : 1; /* marks: above high; fell below low and is to be told */
+        bool fin_wanted : 1, fin_sent : 1;
+        bool reset : 1; /* under both locks to write */
+    };
+    uint8_t write_errno; /* positive: why the stream broke; under out.lock */
     struct weir_deadline_ deadline; /* of reading; of accepting again; of lingering */
-    weir_time read_due;             /* what on_read is to hear of, else WEIR_NEVER: under in.lock */
-    size_t pending;                 /* bytes written and not taken by the kernel: under out.lock */
-    size_t dropped;                 /* bytes read and dropped while lingering: only in a turn */
-    uint32_t write_high, write_low;
-    uint32_t linger_ms;
-    void *user;
-    struct wr_listening *listening;
+    union {
+        weir_drain_fn *on_drain; /* under out.lock */
+        weir_closed_fn *closed;  /* closing: under both locks */
+    };
+    void *end_context; /* of either */
 };
+
+_Static_assert(sizeof(struct weir_socket) <= 192, "bytes an idle connection costs");
+
+static inline bool wr_closing(const weir_socket *socket)
+{
+    return atomic_load_explicit(&socket->closing, memory_order_relaxed);
+}
+
+static inline uint32_t wr_line_bit(const weir_socket *socket, const struct wr_line *line)
+{
+    return line == &socket->out ? WR_OUT : WR_IN;
+}
 
 struct weir_listener {
     struct weir_socket socket;
@@ -95,7 +119,7 @@ struct weir_listener {
 enum { WR_TRY_AGAIN = -EAGAIN, WR_TRY_YIELD = -EALREADY };
 void wr_line_append(struct wr_line *line, weir_op *op);
 void wr_line_push_head(struct wr_line *line, weir_op *op);
-/* Takes a pending op out and decides it. Asynchronous: its callback comes with wr_line_report(). */
+/* Takes a pending op out and decides it. Asynchronous: its callback comes with wr_report(). */
 void wr_line_end(weir_socket *socket, struct wr_line *line, weir_op *op, ssize_t result);
 /* After the head changed: the next one is woken or gets a turn; behind the last one FIN may go. */
 void wr_line_settle(weir_socket *socket, struct wr_line *line);
@@ -103,8 +127,8 @@ void wr_line_settle(weir_socket *socket, struct wr_line *line);
 void wr_line_service(weir_socket *socket, struct wr_line *line);
 /* The turn: ends what has passed its deadline. Takes the lock. */
 void wr_line_expire(weir_socket *socket, struct wr_line *line);
-/* The turn: callbacks of what has ended. No lock. */
-void wr_line_report(weir_socket *socket, struct wr_line *line);
+/* The turn: callbacks of what has ended, in both lines. No lock. */
+void wr_report(weir_socket *socket);
 /* Ends all but written bytes. */
 void wr_line_abort(weir_socket *socket, struct wr_line *line, int error);
 struct wr_line *wr_line_of(weir_socket *socket, const weir_op *op);
@@ -162,7 +186,8 @@ void wr_write_failed(weir_socket *socket, int error);
 void wr_write_moved(weir_socket *socket, size_t moved);
 
 /* ---- read.c */
-void wr_read_turn(weir_socket *socket, struct wr_scratch *scratch, uint32_t flags);
+/* False: nobody reads by views, so that operations may be there. */
+bool wr_read_turn(weir_socket *socket, struct wr_scratch *scratch, uint32_t flags);
 void wr_read_timeout(weir_socket *socket);
 
 /* ---- listener.c, connect.c */

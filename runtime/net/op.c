@@ -84,14 +84,14 @@ static void op_expired(struct weir_deadline_ *deadline)
 /* Under the line's lock: may an operation be started? */
 static int refuse(const weir_socket *socket, const struct wr_line *line)
 {
-    if (socket->closing)
+    if (wr_closing(socket))
         return -ECANCELED;
     if (line == &socket->in && socket->reading)
         return -EBUSY;
     if (line == &socket->out && socket->fin_wanted)
         return -EPIPE;
-    if (line == &socket->out && socket->write_error)
-        return socket->write_error;
+    if (line == &socket->out && socket->write_errno)
+        return -socket->write_errno;
     return 0;
 }
 
@@ -108,11 +108,12 @@ static ssize_t try_first(weir_socket *socket, struct wr_line *line, weir_op *op)
 {
     if (line->head || (line == &socket->out && socket->corked))
         return -EAGAIN;
-    if (wr_source_flags(&socket->source) & line->bit)
-        wr_source_clear(&socket->source, line->bit);
+    uint32_t bit = wr_line_bit(socket, line);
+    if (wr_source_flags(&socket->source) & bit)
+        wr_source_clear(&socket->source, bit);
     ssize_t r = wr_attempt(socket, op);
     if (r == WR_TRY_YIELD) {
-        wr_source_schedule(&socket->source, line->bit); /* there is room: the turn goes on */
+        wr_source_schedule(&socket->source, bit); /* there is room: the turn goes on */
         r = -EAGAIN;
     }
     return r;
@@ -139,7 +140,7 @@ ssize_t wr_op_start(weir_socket *socket, weir_op *op, weir_time deadline)
             wr_poller_deadline(socket->source.poller, &op->deadline_, deadline);
         }
         if (line->head == op)
-            wr_source_want(&socket->source, line->bit);
+            wr_source_want(&socket->source, wr_line_bit(socket, line));
         r = -EINPROGRESS;
     }
     wr_unlock(&line->lock);
@@ -151,7 +152,7 @@ static int sleep_for(weir_socket *socket, struct wr_line *line, uint32_t seen, w
 {
     wr_unlock(&line->lock);
     wr_pool_blocking_begin();
-    int r = wr_futex_wait(&socket->source.wake[line->bit == WR_OUT], seen, deadline);
+    int r = wr_futex_wait(&socket->source.wake[line == &socket->out], seen, deadline);
     wr_pool_blocking_end();
     wr_lock(&line->lock);
     return r;
@@ -161,11 +162,12 @@ static int sleep_for(weir_socket *socket, struct wr_line *line, uint32_t seen, w
 static void wait_decided(weir_socket *socket, struct wr_line *line, weir_op *op, weir_time deadline)
 {
     struct wr_source *source = &socket->source;
+    uint32_t bit = wr_line_bit(socket, line);
 
     while (op->state_ == WR_OP_PENDING) {
         bool head = line->head == op && !(line == &socket->out && socket->corked);
         if (head) {
-            wr_source_clear(source, line->bit);
+            wr_source_clear(source, bit);
             ssize_t r = wr_attempt(socket, op);
             if (r == WR_TRY_YIELD)
                 continue;
@@ -178,13 +180,13 @@ static void wait_decided(weir_socket *socket, struct wr_line *line, weir_op *op,
         /* acquire: pairs with the release in wr_source_wake(); loaded before WAIT is set, see above
          */
         uint32_t seen =
-            atomic_load_explicit(&source->wake[line->bit == WR_OUT], memory_order_acquire);
-        if (head && !wr_source_wait(source, line->bit))
+            atomic_load_explicit(&source->wake[bit == WR_OUT], memory_order_acquire);
+        if (head && !wr_source_wait(source, bit))
             continue;
         if (sleep_for(socket, line, seen, deadline) == -ETIMEDOUT && op->state_ == WR_OP_PENDING) {
             head = line->head == op;
             if (head) /* otherwise the flag is that of the one before us */
-                wr_source_unwait(source, line->bit);
+                wr_source_unwait(source, bit);
             wr_line_end(socket, line, op, -ETIMEDOUT);
             if (head)
                 wr_line_settle(socket, line);

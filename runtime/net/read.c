@@ -21,7 +21,7 @@ int weir_read_start(weir_socket *socket, weir_read_fn *on_read, void *context)
     int r = 0;
 
     wr_lock(&socket->in.lock);
-    if (socket->closing)
+    if (wr_closing(socket))
         r = -ECANCELED;
     else if (socket->reading || socket->in.head)
         r = -EBUSY;
@@ -50,7 +50,7 @@ int weir_read_stop(weir_socket *socket)
         return -EINVAL;
 
     wr_lock(&socket->in.lock);
-    int r = socket->closing ? -ECANCELED : socket->reading ? 0 : -EALREADY;
+    int r = wr_closing(socket) ? -ECANCELED : socket->reading ? 0 : -EALREADY;
     if (r == 0)
         stop(socket);
     wr_unlock(&socket->in.lock);
@@ -64,10 +64,9 @@ int weir_read_deadline(weir_socket *socket, weir_time deadline)
     int r = 0;
 
     wr_lock(&socket->in.lock);
-    if (socket->closing) {
+    if (wr_closing(socket)) {
         r = -ECANCELED;
     } else {
-        socket->read_due = deadline;
         wr_poller_deadline(socket->source.poller, &socket->deadline, deadline);
     }
     wr_unlock(&socket->in.lock);
@@ -104,7 +103,7 @@ static void finish(weir_socket *socket, ssize_t result, struct wr_view_origin *o
     context = socket->in_context;
     stop(socket);
     if (result == 0)
-        socket->ended = true;
+        socket->end_seen = true;
     wr_unlock(&socket->in.lock);
     if (reading)
         deliver(socket, "", 0, (int)result, origin, on_read, context);
@@ -116,9 +115,8 @@ void wr_read_timeout(weir_socket *socket)
 
     wr_lock(&socket->in.lock);
     /* It may have been moved or taken back since it passed: then there is nothing to tell. */
-    bool due = !socket->closing && socket->read_due <= wr_clock_now();
-    if (due)
-        socket->read_due = WEIR_NEVER;
+    bool due = !wr_closing(socket) && wr_timers_take_due(&socket->source.poller->timers,
+                                                      &socket->deadline, wr_clock_now());
     weir_read_fn *on_read = socket->on_read; /* also while paused */
     void *context = socket->in_context;
     wr_unlock(&socket->in.lock);
@@ -126,7 +124,7 @@ void wr_read_timeout(weir_socket *socket)
         deliver(socket, "", 0, -ETIMEDOUT, &origin, on_read, context);
 }
 
-void wr_read_turn(weir_socket *socket, struct wr_scratch *scratch, uint32_t flags)
+bool wr_read_turn(weir_socket *socket, struct wr_scratch *scratch, uint32_t flags)
 {
     unsigned char small[SMALL_BUFFER];
     unsigned char *buffer = scratch ? scratch->in : small;
@@ -137,11 +135,13 @@ void wr_read_turn(weir_socket *socket, struct wr_scratch *scratch, uint32_t flag
     weir_read_fn *on_read;
     void *context;
 
-    while (reader(socket, &on_read, &context)) {
+    if (!reader(socket, &on_read, &context))
+        return false;
+    do {
         if (rounds-- == 0) {
             wr_source_schedule(&socket->source,
                                WR_IN); /* to the back of the queue, the edge kept */
-            return;
+            return true;
         }
         ssize_t n;
         if (stream) {
@@ -153,10 +153,10 @@ void wr_read_turn(weir_socket *socket, struct wr_scratch *scratch, uint32_t flag
             origin.datagram = true;
         }
         if (n == -EAGAIN)
-            return;
+            return true;
         if (n < 0 || (n == 0 && stream)) {
             finish(socket, n, &origin);
-            return;
+            return true;
         }
         wr_count(socket->source.poller->runtime, WR_COUNT_RECEIVED, (uint64_t)n);
         deliver(socket, buffer, (size_t)n, 0, &origin, on_read, context);
@@ -165,6 +165,7 @@ void wr_read_turn(weir_socket *socket, struct wr_scratch *scratch, uint32_t flag
         /* A short read emptied the socket. What comes later brings an edge of its own; but an end
          * that came together with these bytes has had its edge already: HUP says so. */
         if (stream && (size_t)n < size && !(flags & WR_HUP))
-            return;
-    }
+            return true;
+    } while (reader(socket, &on_read, &context));
+    return true;
 }

@@ -33,7 +33,7 @@ enum wr_turn wr_socket_turn(struct wr_source *source, uint32_t flags)
 {
     weir_socket *socket = WR_CONTAINER_OF(source, weir_socket, source);
 
-    if (socket->dead)
+    if (source->stage & WR_STAGE_DEAD)
         return wr_close_last(socket);
     struct wr_scratch *scratch = wr_scratch_get(wr_socket_alloc(socket));
     if (scratch)
@@ -41,20 +41,22 @@ enum wr_turn wr_socket_turn(struct wr_source *source, uint32_t flags)
     if (flags & WR_CTL) {
         wr_line_expire(socket, &socket->in);
         wr_line_expire(socket, &socket->out);
-        wr_line_report(socket, &socket->in);
-        wr_line_report(socket, &socket->out);
+        wr_report(socket);
     }
     if (flags & WR_OUT)
         wr_line_service(socket, &socket->out);
-    /* A listener's time has come: what was scarce may be there again. */
-    if (flags & WR_IN || (flags & WR_TIMER && socket->source.kind == WR_LISTENER))
-        wr_line_service(socket, &socket->in);
-    if (flags & (WR_IN | WR_TIMER) && socket->source.kind == WR_LISTENER)
-        wr_accept_turn(socket);
-    else if (flags & WR_IN)
-        wr_read_turn(socket, scratch, flags);
-    if (flags & WR_TIMER && socket->source.kind != WR_LISTENER)
-        wr_read_timeout(socket);
+    if (source->kind == WR_LISTENER) {
+        /* Its time has come: what was scarce may be there again. */
+        if (flags & (WR_IN | WR_TIMER)) {
+            wr_line_service(socket, &socket->in);
+            wr_accept_turn(socket);
+        }
+    } else {
+        if (flags & WR_IN && !wr_read_turn(socket, scratch, flags))
+            wr_line_service(socket, &socket->in);
+        if (flags & WR_TIMER)
+            wr_read_timeout(socket);
+    }
     if (flags & (WR_CTL | WR_OUT))
         wr_write_notify(socket);
     if (scratch && scratch->corked > 0)
@@ -76,11 +78,9 @@ int wr_socket_make(weir_runtime *runtime, int fd, enum wr_socket_kind kind,
     if (r < 0)
         return r;
     weir_socket *socket = WR_CONTAINER_OF(source, weir_socket, source);
-    socket->in.bit = WR_IN;
-    socket->out.bit = WR_OUT;
-    socket->write_high = options->write_high ? (uint32_t)options->write_high : WRITE_HIGH_DEFAULT;
-    socket->write_low = options->write_low ? (uint32_t)options->write_low : socket->write_high / 4;
-    socket->linger_ms = options->linger_ms ? options->linger_ms : LINGER_MS_DEFAULT;
+    socket->out.limit = options->write_high ? (uint32_t)options->write_high : WRITE_HIGH_DEFAULT;
+    socket->write_low = options->write_low ? (uint32_t)options->write_low : socket->out.limit / 4;
+    socket->in.limit = options->linger_ms ? options->linger_ms : LINGER_MS_DEFAULT;
     socket->user = options->user;
     wr_close_init(socket);
     if (kind == WR_STREAM && !options->no_nodelay)

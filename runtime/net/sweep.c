@@ -10,7 +10,7 @@ static bool idle(weir_socket *socket)
 {
     wr_lock(&socket->in.lock);
     wr_lock(&socket->out.lock);
-    bool idle = !socket->closing && socket->reading && !socket->in.head && !socket->out.head &&
+    bool idle = !wr_closing(socket) && socket->reading && !socket->in.head && !socket->out.head &&
                 !socket->corked && socket->pending == 0 &&
                 !(wr_source_flags(&socket->source) & (WR_LINKED | WR_IN));
     wr_unlock(&socket->out.lock);

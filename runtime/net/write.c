@@ -96,7 +96,8 @@ void wr_write_drop(weir_socket *socket)
 
 void wr_write_failed(weir_socket *socket, int error)
 {
-    socket->write_error = error;
+    WR_ASSERT(error < 0 && error >= -UINT8_MAX); /* as all that the kernel says */
+    socket->write_errno = (uint8_t)-error;
     wr_write_drop(socket);
     /* A writer that waits to be told hears of it. A reader hears from the kernel that the peer is
      * gone; of another error (no memory, say) neither it nor the peer would hear, and both might
@@ -122,9 +123,9 @@ void wr_write_fin(weir_socket *socket)
 void wr_write_notify(weir_socket *socket)
 {
     wr_lock(&socket->out.lock);
-    weir_drain_fn *on_drain = socket->drained && !socket->closing ? socket->on_drain : NULL;
-    void *context = socket->drain_context;
-    int status = socket->write_error;
+    weir_drain_fn *on_drain = socket->drained && !wr_closing(socket) ? socket->on_drain : NULL;
+    void *context = socket->end_context;
+    int status = -socket->write_errno;
     socket->drained = false;
     wr_unlock(&socket->out.lock);
     if (on_drain)
@@ -143,7 +144,7 @@ static int keep_rest(weir_socket *socket, const struct iovec *pieces, size_t cou
     if (length == 0)
         return 0;
 
-    weir_op *tail = socket->out.tail;
+    weir_op *tail = socket->out.head ? socket->out.head->prev_ : NULL;
     struct chunk *chunk = NULL;
     if (!first && tail && tail->kind_ == WR_OP_WRITE &&
         chunk_of(tail)->capacity - tail->length_ >= length)
@@ -224,7 +225,7 @@ void wr_cork_flush(weir_socket *socket, struct wr_scratch *scratch)
     socket->corked = false;
     scratch->corked = 0;
     socket->pending -= piece.iov_len;
-    if (socket->source.fd >= 0 && !socket->write_error && !socket->reset) {
+    if (socket->source.fd >= 0 && !socket->write_errno && !socket->reset) {
         bool behind = socket->out.head != NULL;
         send_now(socket, &piece, 1);
         if (behind)
@@ -238,13 +239,13 @@ void wr_cork_flush(weir_socket *socket, struct wr_scratch *scratch)
 /* Under out.lock. */
 static int refuse(weir_socket *socket)
 {
-    if (socket->closing)
+    if (wr_closing(socket))
         return -ECANCELED;
-    if (socket->write_error)
-        return socket->write_error;
+    if (socket->write_errno)
+        return -socket->write_errno;
     if (socket->fin_wanted)
         return -EPIPE;
-    if (socket->pending >= socket->write_high ||
+    if (socket->pending >= socket->out.limit ||
         (socket->pending > 0 && socket->out.head && over_budget(socket))) {
         socket->above = true;
         return -EAGAIN;
@@ -299,7 +300,7 @@ int weir_writev(weir_socket *socket, const struct iovec *pieces, size_t count)
     int r = refuse(socket);
     if (r == 0)
         r = take(socket, pieces, count);
-    if (r == 0 && socket->pending >= socket->write_high)
+    if (r == 0 && socket->pending >= socket->out.limit)
         socket->above = true;
     wr_unlock(&socket->out.lock);
     return r;
@@ -318,10 +319,10 @@ int weir_on_drain(weir_socket *socket, weir_drain_fn *on_drain, void *context)
     if (!socket || socket->source.kind == WR_LISTENER)
         return -EINVAL;
     wr_lock(&socket->out.lock);
-    int r = socket->closing ? -ECANCELED : 0;
+    int r = wr_closing(socket) ? -ECANCELED : 0;
     if (r == 0) {
         socket->on_drain = on_drain;
-        socket->drain_context = context;
+        socket->end_context = context;
     }
     wr_unlock(&socket->out.lock);
     return r;
@@ -344,7 +345,7 @@ int weir_shutdown(weir_socket *socket)
     int r = 0;
 
     wr_lock(&socket->out.lock);
-    if (socket->closing)
+    if (wr_closing(socket))
         r = -ECANCELED;
     else if (socket->source.kind != WR_STREAM)
         r = -ENOTCONN;

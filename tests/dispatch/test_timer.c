@@ -79,6 +79,28 @@ Test(timer, moved_to_later_it_hangs_where_it_was_and_is_not_early, .timeout = 10
     cr_assert_eq(wr_timers_expire(&timers, 2500, 10), 1);
 }
 
+Test(timer, what_was_due_is_taken_once_and_not_after_a_move, .timeout = 10)
+{
+    struct wr_timers timers;
+    struct item item;
+
+    wr_timers_init(&timers);
+    init_items(&item, 1);
+    cr_assert_not(wr_timers_take_due(&timers, &item.deadline, 5000), "never set");
+    wr_timers_set(&timers, &item.deadline, 1000);
+    cr_assert_not(wr_timers_take_due(&timers, &item.deadline, 5000), "its expiry is to come");
+    cr_assert_eq(wr_timers_expire(&timers, 1000, 10), 1);
+    cr_assert(wr_timers_take_due(&timers, &item.deadline, 1000));
+    cr_assert_not(wr_timers_take_due(&timers, &item.deadline, 1000), "once");
+    wr_timers_set(&timers, &item.deadline, 2000);
+    cr_assert_eq(wr_timers_expire(&timers, 2000, 10), 1);
+    wr_timers_set(&timers, &item.deadline, 3000);
+    cr_assert_not(wr_timers_take_due(&timers, &item.deadline, 2500), "moved since");
+    cr_assert_eq(wr_timers_expire(&timers, 3000, 10), 1);
+    wr_timers_set(&timers, &item.deadline, WEIR_NEVER);
+    cr_assert_not(wr_timers_take_due(&timers, &item.deadline, 4000), "taken back since");
+}
+
 Test(timer, a_move_does_not_arm, .timeout = 10)
 {
     struct wr_timers timers;

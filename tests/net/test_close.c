@@ -51,6 +51,29 @@ Test(close, input_that_nobody_read_does_not_turn_fin_into_rst, .timeout = 30)
     rig_close(&rig);
 }
 
+/* The count of what is dropped stands where the reader's context stood. */
+Test(close, a_reader_with_a_context_does_not_turn_fin_into_rst, .timeout = 30)
+{
+    static char unread[1000];
+    struct rig rig;
+    _Atomic unsigned closed = 0;
+    weir_socket *socket;
+
+    rig_open(&rig, 1);
+    int peer = rig_tcp(&rig, NULL, &socket);
+    cr_assert_eq(weir_read_start(socket, waiter_ignore, &rig), 0);
+    cr_assert_eq(weir_read_stop(socket), 0);
+    rig_peer_send(peer, unread, sizeof unread);
+    cr_assert_eq(weir_close(socket, count_closed, &closed), 0);
+    cr_assert_eq(rig_peer_end(peer, 2000), 0);
+    rig_sleep_ms(20); /* until a turn has had its chance */
+    rig_peer_send(peer, unread, sizeof unread);
+    cr_assert_eq(atomic_load(&closed), 0, "cut short as if the peer had sent without end");
+    close(peer);
+    AWAIT_ONE(closed);
+    rig_close(&rig);
+}
+
 Test(close, what_was_written_arrives_though_the_peer_finished_first, .timeout = 30)
 {
     static char out[100000], in[100000];

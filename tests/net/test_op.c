@@ -162,6 +162,39 @@ Test(op, operations_of_one_direction_end_in_the_order_they_came, .timeout = 30) 
     rig_close(&rig);
 }
 
+static _Atomic unsigned told;
+
+static void note_when(weir_op *op, ssize_t result, void *context)
+{
+    (void)op;
+    cr_assert_eq(result, -ECANCELED);
+    *(unsigned *)context = atomic_load(&told);
+    atomic_fetch_add(&told, 1); /* last: the test looks when all have been counted */
+}
+
+Test(op, what_ends_together_is_told_in_the_order_it_came, .timeout = 30) /* (O3) */
+{
+    enum { COUNT = 5 };
+    struct rig rig;
+    weir_socket *socket;
+    weir_op ops[COUNT];
+    unsigned when[COUNT];
+    char bytes[COUNT];
+
+    rig_open(&rig, 1);
+    int peer = rig_unix(&rig, NULL, &socket);
+    for (unsigned i = 0; i < COUNT; i++) {
+        weir_op_init(&ops[i], note_when, &when[i]);
+        cr_assert_eq(weir_recv(socket, &ops[i], &bytes[i], 1, WEIR_NEVER), -EINPROGRESS);
+    }
+    cr_assert_eq(weir_reset(socket), 0);
+    cr_assert(RIG_UNTIL(atomic_load(&told) == COUNT, 5000));
+    for (unsigned i = 0; i < COUNT; i++)
+        cr_assert_eq(when[i], i);
+    close(peer);
+    rig_close(&rig);
+}
+
 Test(op, sends_of_all_kinds_leave_in_order, .timeout = 30) /* (O3) */
 {
     enum { BIG = 4 << 20 };
