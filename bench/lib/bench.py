@@ -38,7 +38,7 @@ def parser(description, rounds=7, seconds=2):
     return new
 
 
-def _taskset(cpus):
+def taskset(cpus):
     return ("taskset", "-c", cpus) if cpus else ()
 
 
@@ -73,10 +73,15 @@ def end_by_signal():
         signal.signal(number, leave)
 
 
+def new_generator(args):
+    return Generator(args.client_threads, taskset(args.client_cpus), in_build(args, "bench", "echo_load"),
+                     in_build(args, "bench", "rate_load"))
+
+
 def measure(args, servers, groups, cells):
     """Run, or leave with a reason."""
     end_by_signal()
-    generator = Generator(args.client_threads, _taskset(args.client_cpus), in_build(args, "bench", "echo_load"))
+    generator = new_generator(args)
     need(args, *[server.argv[0] for server in servers], *generator.tools(cells))
     for cell in cells:
         if cell.tool == "wrk" and cell.depth > 1 and (depth := generator.seen_depth(cell)) != cell.depth:
@@ -84,7 +89,7 @@ def measure(args, servers, groups, cells):
             sys.exit(FAIL)
     rounds, seconds = sizes(args)
     plan = Plan(servers, groups, cells, rounds, seconds, warm_up=0 if args.smoke else 1,
-                wait_quiet=0 if args.smoke else args.wait_quiet, server_prefix=_taskset(args.server_cpus))
+                wait_quiet=0 if args.smoke else args.wait_quiet, server_prefix=taskset(args.server_cpus))
     plan.max_seconds = args.max_seconds or 2 * plan.expected_seconds() + plan.wait_quiet + 10
     say(f"{plan.turns()} turns, about {plan.expected_seconds() / 60:.1f} minutes")
     try:

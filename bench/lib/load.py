@@ -19,8 +19,9 @@ class Cell:
     """One workload: a column of a table."""
     connections: int
     depth: int = 1              # requests in one write, before the answers are waited for
-    tool: str = "wrk"           # wrk, h2load, echo
+    tool: str = "wrk"           # wrk, h2load, rate, echo
     size: int = 0               # bytes of a packet (echo)
+    rate: int = 0               # requests a second (rate)
 
     @property
     def kind(self):
@@ -30,7 +31,7 @@ class Cell:
     def name(self):
         if self.tool == "echo":
             return f"{self.size} B, {self.connections} clients"
-        tool = "" if self.tool == "wrk" else f", {self.tool}"
+        tool = "" if self.tool == "wrk" else f", {self.rate:,}/s" if self.tool == "rate" else f", {self.tool}"
         return f"{self.connections} connections" + (f", {self.depth} deep" if self.depth > 1 else "") + tool
 
 
@@ -42,6 +43,9 @@ class Load:
     p90_us: float = None
     p99_us: float = None
     error: str = ""
+    p999_us: float = None
+    max_us: float = None
+    late_p99_us: float = None   # by how much the generator itself was late (rate)
 
 
 @dataclass
@@ -50,10 +54,12 @@ class Generator:
     threads: int = 2
     prefix: tuple = ()          # e.g. taskset, to keep client and server apart
     echo_load: str = "echo_load"
+    rate_load: str = "rate_load"
 
     def tools(self, cells):
         """The programs that these cells need."""
-        return {self.echo_load if cell.tool == "echo" else cell.tool for cell in cells}
+        ours = {"echo": self.echo_load, "rate": self.rate_load}
+        return {ours.get(cell.tool, cell.tool) for cell in cells}
 
     def argv(self, cell, port, seconds, log=None):
         url = f"http://{HOST}:{port}/plaintext"
@@ -61,6 +67,9 @@ class Generator:
         if cell.tool == "echo":
             argv = [self.echo_load, "--clients", str(cell.connections), "--bytes", str(cell.size),
                     "--seconds", str(seconds), "--port", str(port)]
+        elif cell.tool == "rate":
+            argv = [self.rate_load, "--connections", str(cell.connections), "--threads", threads, "--rate",
+                    str(cell.rate), "--seconds", str(seconds), "--warm-ms", "200", "--port", str(port)]
         elif cell.tool == "h2load":
             argv = ["h2load", "--h1", "-c", str(cell.connections), "-t", threads, "-m", str(cell.depth),
                     "-D", str(seconds)] + (["--log-file", log] if log else []) + [url]
@@ -79,7 +88,7 @@ class Generator:
                                       stdin=subprocess.DEVNULL, timeout=seconds + PATIENCE)
             except subprocess.TimeoutExpired:
                 return Load(error="the load generator did not end in time")
-            read = {"wrk": _read_wrk, "h2load": _read_h2load, "echo": _read_echo}[cell.tool]
+            read = {"wrk": _read_wrk, "h2load": _read_h2load, "echo": _read_echo, "rate": read_rate}[cell.tool]
             load = read(done.stdout, log)
         if cell.tool == "wrk" and cell.depth > 1:
             # wrk "corrects" its times by the mean interval between answers, which inside a batch is far
@@ -159,3 +168,14 @@ def _read_echo(text, _log):
         return Load()
     error = f"{said['failed']} clients failed: {said['error']}" if said["failed"] else ""
     return Load(said["requests"], said["rate"], said["p50_us"], said["p90_us"], said["p99_us"], error)
+
+
+def read_rate(text, _log=None):
+    try:
+        said = json.loads(text)
+    except ValueError:
+        return Load()
+    if said["error"]:
+        return Load(error=f"{said['error']} ({said['missing']} requests without an answer)")
+    return Load(said["all_requests"], said["rate"], said["p50_us"], said["p90_us"], said["p99_us"], "",
+                said["p999_us"], said["max_us"], said["late_p99_us"])

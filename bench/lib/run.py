@@ -19,7 +19,7 @@ from .server import Running
 REFERENCE_EVERY = 3
 SETTLE = 0.05           # after a load: servers close its connections on their own account
 QUIET_PERCENT = 5.0
-RATIOS = ("rate", "cpu_us", "switches", "p50_us", "p99_us")
+RATIOS = ("rate", "cpu_us", "switches", "p50_us", "p99_us", "p999_us")
 
 
 @dataclass
@@ -137,6 +137,7 @@ class Runner:
                "role": "reference" if name == group.reference else "contender",
                "at_s": round(before.clock - self.start, 3), "requests": load.requests, "error": load.error,
                "rate": load.rate, "p50_us": load.p50_us, "p90_us": load.p90_us, "p99_us": load.p99_us,
+               "p999_us": load.p999_us, "max_us": load.max_us, "late_p99_us": load.late_p99_us,
                "foreign_percent": foreign, "stolen_percent": stolen, "threads_ended": spent[name].ended,
                "cpu_us": None, "switches": None, "client_us": None}
         if load.requests > 0:
@@ -167,7 +168,7 @@ def relate(rows):
         if any(row["error"] for row in own + near):
             continue
         for key in RATIOS:
-            mine, theirs = ([row[key] for row in side if row[key] is not None] for side in (own, near))
+            mine, theirs = ([row[key] for row in side if row.get(key) is not None] for side in (own, near))
             if mine and theirs and mean(theirs) > 0:
                 own[0][key + "_ratio"] = mean(mine) / mean(theirs)
 
