@@ -159,6 +159,7 @@ int weir_runtime_create(weir_runtime **ret_runtime, const weir_options *user)
     runtime->alloc = alloc; /* it counts the runtime itself, too */
     runtime->log = options.log;
     runtime->pid = getpid();
+    runtime->maker = __builtin_return_address(0);
     runtime->write_budget = options.write_budget;
     runtime->thread_start = options.thread_start;
     runtime->thread_stop = options.thread_stop;

@@ -104,6 +104,10 @@ WEIR_API int weir_runtime_drain(weir_runtime *runtime, weir_time deadline);
  * never returns makes this wait for it. From a callback it does nothing but log an error. In a
  * child after fork(): closes what the child inherited, ends nothing, waits for nothing. Threads:
  * any that is not the runtime's, once.   Blocks: yes.
+ *
+ * Until then neither the library nor the plug-in that called weir_runtime_create() can be unloaded:
+ * a dlclose() before is remembered, and done by the first dlclose() of anything after destroy. So
+ * destroy returns to code that is there, if no other thread calls dlclose() meanwhile.
  */
 WEIR_API void weir_runtime_destroy(weir_runtime *runtime);
 

@@ -12,6 +12,7 @@
 #include "dispatch/watch.h"
 #include "os/clock.h"
 #include "os/futex.h"
+#include "os/keep.h"
 
 /* Threads that leave have a few instructions to go. */
 #define LEAVE_LOOK_NS 200000
@@ -91,6 +92,32 @@ int wr_dispatch_init(weir_runtime *runtime, const struct wr_dispatch_options *op
     return r;
 }
 
+/* The first poller's thread lives as long as the runtime, so it keeps our code, and that of whoever
+ * made the runtime, from being unloaded. */
+static void *poller_main(void *argument)
+{
+    struct wr_poller *poller = argument;
+    weir_runtime *runtime = poller->runtime;
+
+    if (poller->index == 0) {
+        wr_keep_loaded((const void *)(uintptr_t)&poller_main);
+        if (runtime->maker)
+            wr_keep_loaded(runtime->maker);
+        /* release: pairs with the acquire load in await_kept() */
+        atomic_store_explicit(&runtime->kept, 1, memory_order_release);
+        wr_futex_wake(&runtime->kept, 1);
+    }
+    return runtime->lease ? wr_guard_main(poller) : wr_poller_main(poller);
+}
+
+/* Whoever is told that the runtime is there may unload the library at once. */
+static void await_kept(weir_runtime *runtime)
+{
+    /* acquire: pairs with the release store in poller_main() */
+    while (!atomic_load_explicit(&runtime->kept, memory_order_acquire))
+        wr_futex_wait(&runtime->kept, 0, WEIR_NEVER);
+}
+
 int wr_dispatch_start(weir_runtime *runtime, const struct wr_dispatch_options *options)
 {
     for (unsigned i = 0; i < runtime->poller_count; i++) {
@@ -98,11 +125,12 @@ int wr_dispatch_start(weir_runtime *runtime, const struct wr_dispatch_options *o
         char name[WR_THREAD_NAME_MAX];
         snprintf(name, sizeof name, "%.8s-p%u", options->name, i % 1000u);
         int r = wr_thread_start(&poller->thread, name, options->stack_size,
-                                runtime->lease ? wr_guard_main : wr_poller_main, poller);
+                                poller_main, poller);
         if (r < 0)
             return r;
         poller->running = true;
     }
+    await_kept(runtime);
     return 0;
 }
 

@@ -84,6 +84,8 @@ struct weir_runtime {
     pid_t pid;                 /* who made it: not the child of a fork */
     _Atomic uint32_t stopping; /* destroy has begun */
     _Atomic uint32_t draining;
+    _Atomic uint32_t kept;   /* our code cannot be unloaded any more */
+    const void *maker;       /* where the runtime was made: code that is kept as well; or NULL */
     _Atomic uint32_t inside; /* waiting calls: wr_dispatch_enter() */
     void (*thread_start)(const char *name, void *context);
     void (*thread_stop)(const char *name, void *context);

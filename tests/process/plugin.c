@@ -1,12 +1,17 @@
-/* plugin.c: a plug-in that has weir inside: start, work, stop; loaded and unloaded by
- * test_dlclose.c. */
+/* plugin.c: a plug-in that has weir inside (or beside it, a library of its own): start, work, stop;
+ * or start and leave it running. Loaded and unloaded by test_dlclose.c. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
 
 #include <weir/weir.h>
 
-__attribute__((visibility("default"))) int plugin_run(void);
+#define EXPORTED __attribute__((visibility("default")))
+
+EXPORTED int plugin_run(void);
+EXPORTED int plugin_begin(void);
+EXPORTED unsigned plugin_ticks(void);
+EXPORTED int plugin_end(void);
 
 static _Atomic unsigned ran;
 static _Atomic long blocks;
@@ -101,4 +106,45 @@ int plugin_run(void)
     weir_runtime_destroy(runtime);
     weir_timer_fini(&timer);
     return r == 0 && atomic_load(&blocks) != 0 ? 5 : r;
+}
+
+/* ---- a runtime that is left running ---- */
+
+static weir_runtime *left;
+static weir_timer ticker;
+
+static void on_tick(weir_timer *timer, uint64_t missed, void *context)
+{
+    (void)timer;
+    (void)missed;
+    (void)context;
+    atomic_fetch_add(&ran, 1);
+}
+
+int plugin_begin(void)
+{
+    static const weir_allocator allocator = {allocate, release, NULL};
+    weir_options options = WEIR_OPTIONS_INIT;
+
+    atomic_store(&ran, 0);
+    options.allocator = &allocator;
+    options.workers = 2;
+    options.sources_max = 64;
+    int r = weir_runtime_create(&left, &options);
+    if (r < 0)
+        return r;
+    weir_timer_init(&ticker, left, on_tick, NULL);
+    return weir_timer_set(&ticker, weir_now(), 1000000, WEIR_TIMER_RATE);
+}
+
+unsigned plugin_ticks(void)
+{
+    return atomic_load(&ran);
+}
+
+int plugin_end(void)
+{
+    weir_runtime_destroy(left);
+    weir_timer_fini(&ticker);
+    return atomic_load(&blocks) != 0;
 }

@@ -1,5 +1,6 @@
 /* test_dlclose.c: a plug-in with weir inside is loaded, used, unloaded, a hundred times: no thread,
- * descriptor, map or byte stays, and its code is gone. (P08, G2) */
+ * descriptor, map or byte stays, and its code is gone. Unloaded while its runtime is there, it
+ * stays until that has been destroyed. (P08, G2) */
 #include <dlfcn.h>
 
 #include "support/rig.h"
@@ -39,3 +40,59 @@ Test(dlclose, a_plug_in_comes_and_goes_a_hundred_times, .timeout = 300)
 #endif
     cr_expect_leq(after.maps, before.maps + slack, "%d maps, %d before", after.maps, before.maps);
 }
+
+static bool loaded(const char *name)
+{
+    void *still = dlopen(name, RTLD_NOW | RTLD_NOLOAD);
+
+    return still && dlclose(still) == 0;
+}
+
+struct calls {
+    int (*begin)(void);
+    unsigned (*ticks)(void);
+    int (*end)(void);
+};
+
+static void *load(const char *name, struct calls *ret_calls)
+{
+    void *plugin = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+
+    cr_assert_not_null(plugin, "%s", dlerror());
+    *(void **)&ret_calls->begin = dlsym(plugin, "plugin_begin");
+    *(void **)&ret_calls->ticks = dlsym(plugin, "plugin_ticks");
+    *(void **)&ret_calls->end = dlsym(plugin, "plugin_end");
+    cr_assert(ret_calls->begin && ret_calls->ticks && ret_calls->end);
+    return plugin;
+}
+
+static void unload_while_it_runs(const char *name)
+{
+    struct calls calls;
+    void *plugin = load(name, &calls);
+
+    cr_assert_eq(calls.begin(), 0);
+    cr_assert_eq(dlclose(plugin), 0);
+    cr_assert(loaded(name), "%s is gone, and its threads run", name);
+    unsigned ticks = calls.ticks();
+    cr_assert(RIG_UNTIL(calls.ticks() > ticks + 3, 5000), "its callbacks do not come any more");
+    cr_assert_eq(calls.end(), 0);
+    /* What nobody refers to any more goes with the next dlclose() of the process: loaded()'s. */
+    loaded(name);
+    cr_expect_not(loaded(name), "%s stays loaded after the end", name);
+}
+
+Test(dlclose, a_plug_in_whose_runtime_is_there_is_not_unloaded_until_its_end, .timeout = 300)
+{
+    for (unsigned i = support_rounds(50); i > 0; i--)
+        unload_while_it_runs(PLUGIN);
+}
+
+#ifdef PLUGIN_BESIDE
+/* Its own code is not the library's: the callbacks are in it. */
+Test(dlclose, a_plug_in_beside_the_library_is_not_unloaded_until_its_end, .timeout = 300)
+{
+    for (unsigned i = support_rounds(50); i > 0; i--)
+        unload_while_it_runs(PLUGIN_BESIDE);
+}
+#endif
