@@ -200,8 +200,7 @@ static void forget(weir_runtime *runtime)
 {
     runtime->alloc.source.release = leave_it;
     wr_net_forget(runtime);
-    for (unsigned i = 0; i < runtime->poller_count; i++)
-        runtime->pollers[i].ops->close(runtime->pollers[i].backend);
+    wr_dispatch_forget(runtime);
 }
 
 void weir_runtime_destroy(weir_runtime *runtime)

@@ -10,6 +10,7 @@
 #include "dispatch/hub.h"
 #include "dispatch/lease.h"
 #include "dispatch/watch.h"
+#include "os/alarm.h"
 #include "os/clock.h"
 #include "os/futex.h"
 #include "os/keep.h"
@@ -54,6 +55,7 @@ static int init_poller(struct wr_poller *poller, weir_runtime *runtime,
 {
     poller->runtime = runtime;
     poller->index = (unsigned)(poller - runtime->pollers);
+    poller->alarm = -1;
     wr_timers_init(&poller->timers);
     wr_pump_init(&poller->pump, &pump_ops, options->slice_ns, poller);
     poller->events = wr_alloc_zero(&runtime->alloc, options->batch * sizeof *poller->events);
@@ -63,9 +65,17 @@ static int init_poller(struct wr_poller *poller, weir_runtime *runtime,
     if (r < 0)
         return r;
     r = options->ops->open(&poller->backend, &runtime->alloc, options->batch);
-    if (r == 0)
-        poller->ops = options->ops;
-    return r;
+    if (r < 0)
+        return r;
+    poller->ops = options->ops;
+    if (options->lease) {
+        poller->alarm = wr_alarm_open();
+        if (poller->alarm < 0)
+            wr_log(&runtime->log, WEIR_LOG_INFO,
+                   "poller %u: no timer (errno %d): its thread ticks while there is load",
+                   poller->index, -poller->alarm);
+    }
+    return 0;
 }
 
 int wr_dispatch_init(weir_runtime *runtime, const struct wr_dispatch_options *options)
@@ -151,12 +161,22 @@ void wr_dispatch_stop(weir_runtime *runtime)
     }
 }
 
-void wr_dispatch_fini(weir_runtime *runtime)
+void wr_dispatch_forget(weir_runtime *runtime)
 {
     for (unsigned i = 0; i < runtime->poller_count; i++) {
         struct wr_poller *poller = &runtime->pollers[i];
-        if (poller->ops)
-            poller->ops->close(poller->backend);
+        if (!poller->ops)
+            continue;
+        poller->ops->close(poller->backend);
+        wr_alarm_close(poller->alarm);
+    }
+}
+
+void wr_dispatch_fini(weir_runtime *runtime)
+{
+    wr_dispatch_forget(runtime);
+    for (unsigned i = 0; i < runtime->poller_count; i++) {
+        struct wr_poller *poller = &runtime->pollers[i];
         wr_ready_destroy(poller->ready);
         wr_alloc_release(&runtime->alloc, poller->events, runtime->batch * sizeof *poller->events);
     }

@@ -45,6 +45,10 @@ struct wr_poller {
     /* the polling lease (lease.c) */
     WR_ALIGN_LINE _Atomic uint32_t lease;
     _Atomic uint32_t guard, polls;
+    int alarm;                  /* wakes the guarantor; -1: none */
+    bool alarmed;               /* who holds the lease, alone: it has set the alarm, */
+    uint32_t alarms;            /* how often, */
+    weir_time alarms_counted;   /* and when it last looked at the clock for that */
     /* counters: written by who polls, read by anybody */
     WR_ALIGN_LINE _Atomic uint64_t waits;
     _Atomic uint64_t harvested, stale_drops, sync_wakes, pushes, timers_expired, poll_errors;
@@ -103,6 +107,8 @@ int wr_dispatch_start(weir_runtime *runtime, const struct wr_dispatch_options *o
 /* Stops and joins the threads; the pool may still run. */
 void wr_dispatch_stop(weir_runtime *runtime);
 void wr_dispatch_fini(weir_runtime *runtime);
+/* After a fork, in the child: closes the pollers' descriptors, nothing else. */
+void wr_dispatch_forget(weir_runtime *runtime);
 /* For wr_pool_options.watch. */
 void wr_dispatch_watch(void *runtime);
 

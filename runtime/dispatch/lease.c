@@ -4,7 +4,8 @@
  *
  * lease   FREE, WAITING, WORKING, GUARD, WANTED. Who moves it away from FREE polls, alone.
  * polls   how often a worker came back from the kernel.
- * guard   the guarantor's futex word, two bits. ASLEEP: it has no deadline. CALLED: it is to take
+ * guard   the guarantor's futex word, three bits. ASLEEP: it sleeps on this word, without a
+ *         deadline. RESTING: it sleeps on the alarm, a timer that others set. CALLED: it is to take
  *         over without looking twice.
  *
  *   take     idle worker   FREE -> WAITING; else it parks, and then asks
@@ -12,9 +13,11 @@
  *                          list, so that it sees GUARD, or the guarantor's look behind GUARD finds
  *                          it there
  *   wait     lease holder  published as idle (a post that finds nobody parked rings the doorbell),
- *                          it sleeps in the kernel until an event, a deadline or the doorbell;
- *                          polls + 1
- *   finish   that worker   no longer idle: lease <- WORKING; guarantor ASLEEP: wake it. Deliver:
+ *                          it takes the alarm back if a finish has set it, and sleeps in the kernel
+ *                          until an event, a deadline or the doorbell; polls + 1
+ *   finish   that worker   no longer idle: lease <- WORKING; guarantor ASLEEP: wake it; RESTING:
+ *                          set the alarm to a tick from now (or wake it, if that happens so often
+ *                          that its ticks are cheaper). Deliver:
  *                          one source is kept, the others pushed, the pump kicked; lease <- FREE;
  *                          only then the kept source's turn, which may block for ever. A worker
  *                          that found an item instead of waiting finishes without having polled
@@ -23,14 +26,20 @@
  *   look     guarantor     every TICK_NS. FREE, and polls as at the look before (nobody has polled
  *                          for a tick) or CALLED: wake a parked worker; nobody is parked: FREE ->
  *                          GUARD and poll until WANTED; lease <- FREE; wake a parked worker
- *   sleep    guarantor     WAITING and polls as before (or one more, after a long sleep), no watch
- *                          over the pool: guard | ASLEEP; look again; still WAITING: sleep
+ *   sleep    guarantor     WAITING, few polls since the look before, no watch over the pool: alarm
+ *                          taken back; guard | RESTING; look again; still WAITING: wait for the
+ *                          alarm. Without an alarm, or with callbacks to look after, and when
+ *                          nobody has polled: the same with ASLEEP and the futex
+ *   wake     anybody       guard without ASLEEP and RESTING; it was RESTING: the alarm goes off now
  *
  * Why an event is never left alone longer than two ticks (D1, W1): somebody polls while the lease
  * is WAITING, WORKING (which ends without a callback), GUARD or WANTED (which ends in a doorbell).
- * In FREE the guarantor is awake: it went to sleep only after it had seen WAITING once more behind
- * its own ASLEEP; finish moves the lease first and looks at `guard` second; all four are
- * sequentially consistent, so that one of the two sees the other. It looks every tick and acts
+ * In FREE the guarantor is awake, or will be in a tick: it went to sleep only after it had seen
+ * WAITING once more behind its own ASLEEP or RESTING; finish moves the lease first and looks at
+ * `guard` second; all four are sequentially consistent, so that one of the two sees the other. The
+ * alarm is set and taken back by the lease's holder alone, one after another, and taken back only
+ * while the holder is WAITING; that it may undo a wake is why whoever moves it looks at RESTING
+ * behind that, and lets the alarm go off if it is gone. The guarantor looks every tick and acts
  * when two looks in a row find FREE and no polls between them (each worker it wakes instead of
  * polling may find an item and hang in it: then the next look acts again). Why nothing is lost
  * between two holders: the set of watched descriptors is in the kernel, an edge that nobody
@@ -45,13 +54,16 @@
 #include "dispatch/dispatch.h"
 #include "dispatch/harvest.h"
 #include "dispatch/hub.h"
+#include "os/alarm.h"
 #include "os/clock.h"
 #include "os/futex.h"
 
 /* How often the guarantor looks while nobody waits in the kernel. */
 #define TICK_NS 1000000
-/* After a sleep as long as this one poll does not keep the guarantor awake. */
-#define REST_NS ((weir_time)10 * TICK_NS)
+/* Up to so many polls a tick it is cheaper to set and take back the alarm around each callback than
+ * to look every tick; measured over so many polls. */
+#define LIGHT_POLLS 4
+#define COUNTED_POLLS 32
 /* A callback that does not return is named, then looked for again after the first of these, then
  * after twice as long each time, up to the second. */
 #define STUCK_AGAIN_NS 1000000000
@@ -59,22 +71,34 @@
 
 #define ASLEEP 1u
 #define CALLED 2u
+#define RESTING 4u
 
 #ifdef WEIR_FAULTS
 void (*wr_lease_seam_hook)(enum wr_lease_seam seam, struct wr_poller *poller);
 #endif
 
+/* The smallest time there is. */
+#define NOW_NS 1
+
 void wr_guard_wake(struct wr_poller *poller)
 {
-    /* seq_cst: pairs with the moves of the same word in guard_sleep(), which see what was asked */
-    if (atomic_fetch_and_explicit(&poller->guard, ~ASLEEP, memory_order_seq_cst) & ASLEEP)
+    /* seq_cst: pairs with the moves of the same word in guard_sleep(), which see what was asked,
+     * and with the look in move_alarm() */
+    uint32_t guard =
+        atomic_fetch_and_explicit(&poller->guard, ~(ASLEEP | RESTING), memory_order_seq_cst);
+    if (guard & ASLEEP)
         wr_futex_wake(&poller->guard, 1);
+    if (guard & RESTING)
+        wr_alarm_set(poller->alarm, NOW_NS);
 }
 
 static void call_guard(struct wr_poller *poller)
 {
     /* release: pairs with the acquire in was_called(), whose look at the lease comes later */
-    if (!(atomic_fetch_or_explicit(&poller->guard, CALLED, memory_order_release) & CALLED))
+    uint32_t guard = atomic_fetch_or_explicit(&poller->guard, CALLED, memory_order_release);
+    if (guard & RESTING)
+        wr_guard_wake(poller);
+    else if (!(guard & CALLED))
         wr_futex_wake(&poller->guard, 1);
 }
 
@@ -118,10 +142,35 @@ static void idle_ask(void *context)
     }
 }
 
+/* The holder of the lease. */
+static void move_alarm(struct wr_poller *poller, int64_t after)
+{
+    poller->alarmed = after > 0;
+    WR_LEASE_SEAM(WR_LEASE_SEAM_ALARM, poller);
+    wr_alarm_set(poller->alarm, after);
+    /* seq_cst: pairs with the move in wr_guard_wake(): either its alarm comes behind ours, or it is
+     * seen here that ours may have undone it */
+    if (!(atomic_load_explicit(&poller->guard, memory_order_seq_cst) & RESTING))
+        wr_alarm_set(poller->alarm, NOW_NS);
+}
+
+/* The holder of the lease: is this the last of COUNTED_POLLS that came in quick succession? */
+static bool polls_often(struct wr_poller *poller)
+{
+    if (++poller->alarms % COUNTED_POLLS != 0)
+        return false;
+    weir_time now = wr_clock_now(), before = poller->alarms_counted;
+    poller->alarms_counted = now;
+    return now - before < (weir_time)TICK_NS * COUNTED_POLLS / LIGHT_POLLS;
+}
+
 static int idle_wait(void *context, int lease)
 {
     weir_runtime *runtime = context;
     struct wr_poller *poller = &runtime->pollers[lease];
+
+    if (poller->alarmed)
+        move_alarm(poller, 0);
     int count = wr_harvest_wait(poller, WEIR_NEVER);
 
     atomic_fetch_add_explicit(&poller->polls, 1, memory_order_relaxed);
@@ -138,7 +187,10 @@ static void *idle_finish(void *context, int lease, int count)
     /* seq_cst, both: pair with the two in guard_sleep() */
     atomic_store_explicit(&poller->lease, WR_LEASE_WORKING, memory_order_seq_cst);
     WR_LEASE_SEAM(WR_LEASE_SEAM_WORKING, poller);
-    if (atomic_load_explicit(&poller->guard, memory_order_seq_cst) & ASLEEP)
+    uint32_t guard = atomic_load_explicit(&poller->guard, memory_order_seq_cst);
+    if (guard & RESTING && !polls_often(poller))
+        move_alarm(poller, TICK_NS);
+    else if (guard & (ASLEEP | RESTING))
         wr_guard_wake(poller);
     wr_harvest_deliver(poller, count, &kept);
     /* release: pairs with the acquire of the next holder in move_lease() */
@@ -191,7 +243,6 @@ const struct wr_pool_idle wr_lease_idle = {
 struct guard {
     struct wr_poller *poller;
     uint32_t polls;             /* as at the look before */
-    bool rested;                /* the last sleep was a long one */
     weir_time stuck_look;       /* when to look for callbacks that do not return; WEIR_NEVER */
     weir_time stuck_gap;        /* from that look to the next */
     weir_time stuck_noted;      /* the latest look */
@@ -281,26 +332,38 @@ static void take_over(struct guard *guard)
     wr_pool_wake(pool);
 }
 
-/* A worker waits in the kernel: it will wake us when it leaves. */
-static void guard_sleep(struct guard *guard)
+/* All callbacks have returned: nothing is left that the guarantor would have to wake up for. */
+static bool callbacks_pend(struct guard *guard)
+{
+    if (guard->stuck_look != WEIR_NEVER && !note_stuck(guard, wr_clock_now()))
+        guard->stuck_look = WEIR_NEVER;
+    return guard->stuck_look != WEIR_NEVER;
+}
+
+/* A worker waits in the kernel: when it leaves it will wake us, or (RESTING) set the alarm. */
+static void guard_sleep(struct guard *guard, uint32_t how)
 {
     struct wr_poller *poller = guard->poller;
 
-    /* All callbacks have returned: nothing is left that it would have to wake up for. */
-    if (guard->stuck_look != WEIR_NEVER && !note_stuck(guard, wr_clock_now()))
-        guard->stuck_look = WEIR_NEVER;
     WR_LEASE_SEAM(WR_LEASE_SEAM_BEFORE_SLEEP, poller);
+    if (how == RESTING)
+        wr_alarm_set(poller->alarm, 0);
     /* seq_cst, both: pair with the store of WORKING and the load of `guard` in idle_finish(); the
      * first also with wr_guard_wake(): who asked for something before is seen below */
-    atomic_fetch_or_explicit(&poller->guard, ASLEEP, memory_order_seq_cst);
+    bool called = atomic_fetch_or_explicit(&poller->guard, how, memory_order_seq_cst) & CALLED;
     bool waiting =
         atomic_load_explicit(&poller->lease, memory_order_seq_cst) == WR_LEASE_WAITING;
     WR_LEASE_SEAM(WR_LEASE_SEAM_ASLEEP, poller);
-    if (waiting && !stopping(poller) &&
-        !atomic_load_explicit(&poller->tick_wanted, memory_order_relaxed))
-        wr_futex_wait(&poller->guard, ASLEEP, guard->stuck_look);
+    if (waiting && !called && !stopping(poller) &&
+        !atomic_load_explicit(&poller->tick_wanted, memory_order_relaxed)) {
+        WR_LEASE_SEAM(WR_LEASE_SEAM_SLEEPS, poller);
+        if (how == RESTING)
+            wr_alarm_wait(poller->alarm);
+        else
+            wr_futex_wait(&poller->guard, ASLEEP, guard->stuck_look);
+    }
     /* seq_cst: pairs as the move to ASLEEP; never a store, which would break the chain of moves */
-    atomic_fetch_and_explicit(&poller->guard, ~ASLEEP, memory_order_seq_cst);
+    atomic_fetch_and_explicit(&poller->guard, ~how, memory_order_seq_cst);
 }
 
 /* Returns after a tick, or earlier when it was woken. */
@@ -312,22 +375,19 @@ static void look(struct guard *guard)
     bool called = was_called(poller);
     uint32_t polls = atomic_load_explicit(&poller->polls, memory_order_relaxed);
     uint32_t lease = atomic_load_explicit(&poller->lease, memory_order_relaxed);
-    bool unchanged = polls == guard->polls;
-    /* One poll after a long sleep is little load: looking on would cost more than being woken. */
-    bool quiet = unchanged || (guard->rested && polls - guard->polls == 1);
+    uint32_t polled = polls - guard->polls;
 
-    look_for_stuck(guard);
-    if (lease == WR_LEASE_WAITING && quiet && !watching) {
-        guard->polls = polls;
-        weir_time before = wr_clock_now();
-        guard_sleep(guard);
-        guard->rested = wr_clock_now() - before >= REST_NS;
-        return;
-    }
-    if (lease == WR_LEASE_FREE && (unchanged || called))
-        take_over(guard);
-    guard->rested = false;
     guard->polls = polls;
+    look_for_stuck(guard);
+    if (lease == WR_LEASE_WAITING && !watching) {
+        bool rest = polled <= LIGHT_POLLS && poller->alarm >= 0 && !callbacks_pend(guard);
+        if (rest || polled == 0) {
+            guard_sleep(guard, rest ? RESTING : ASLEEP);
+            return;
+        }
+    }
+    if (lease == WR_LEASE_FREE && (polled == 0 || called))
+        take_over(guard);
     wr_futex_wait(&poller->guard, 0, wr_clock_now() + TICK_NS);
 }
 

@@ -28,6 +28,8 @@ enum wr_lease_seam {
     WR_LEASE_SEAM_GUARD,            /* it has taken the lease; does not poll yet */
     WR_LEASE_SEAM_BEFORE_SLEEP,     /* it has seen WAITING; is not ASLEEP yet */
     WR_LEASE_SEAM_ASLEEP,           /* it is ASLEEP and has looked again; does not sleep yet */
+    WR_LEASE_SEAM_SLEEPS,           /* nothing kept it awake; the system call comes next */
+    WR_LEASE_SEAM_ALARM,            /* a worker is about to set the alarm, or to take it back */
     WR_LEASE_SEAMS
 };
 

@@ -1,5 +1,9 @@
 #include "lease_gates.h"
 
+#include <errno.h>
+
+#include "os/fault.h"
+
 #define FREELY INT32_MAX
 
 struct gate gates[WR_LEASE_SEAMS], parking;
@@ -78,6 +82,32 @@ void stop_guarantor(struct rig *rig)
     hold(&gates[WR_LEASE_SEAM_LOOK]);
     wr_guard_wake(&rig->runtime->pollers[0]);
     await_somebody_at(&gates[WR_LEASE_SEAM_LOOK]);
+}
+
+static int no_timer(enum wr_fault_call call)
+{
+    return call == WR_FAULT_TIMERFD ? EPERM : 0;
+}
+
+void open_sleeping(struct rig *rig, uint32_t how)
+{
+    hook();
+    wr_fault_hook = how == ASLEEP ? no_timer : NULL;
+    lease_open(rig, 1, 1, 0);
+    wr_fault_hook = NULL;
+}
+
+void hold_asleep(struct rig *rig, uint32_t how)
+{
+    struct gate *gate = &gates[WR_LEASE_SEAM_ASLEEP];
+
+    hold(gate);
+    wr_guard_wake(&rig->runtime->pollers[0]);
+    await_somebody_at(gate);
+    if (guard_word(rig) != how) /* it was on its way there when it was woken */
+        let_one(gate);
+    cr_assert(RIG_UNTIL(guard_word(rig) == how, rig_patience(2000)), "guard %u", guard_word(rig));
+    await_somebody_at(gate);
 }
 
 uint32_t guard_word(struct rig *rig)

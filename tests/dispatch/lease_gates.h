@@ -12,6 +12,7 @@
 /* The bits of a poller's `guard`. */
 #define ASLEEP 1u
 #define CALLED 2u
+#define RESTING 4u
 
 /* A place where a thread waits to be let on. */
 struct gate {
@@ -25,6 +26,11 @@ extern _Atomic unsigned looks[4];   /* of guarantors, by poller */
 
 /* All gates open. Before lease_open(). */
 void hook(void);
+/* hook(), then lease_open() with one poller and worker, whose guarantor sleeps this way: RESTING;
+ * ASLEEP, as when the kernel has no timer for it. */
+void open_sleeping(struct rig *rig, uint32_t how);
+/* The guarantor has said that it sleeps, and does not yet: WR_LEASE_SEAM_ASLEEP holds it. */
+void hold_asleep(struct rig *rig, uint32_t how);
 /* Opens all gates, then as lease_close(). */
 void close_all(struct rig *rig);
 

@@ -2,17 +2,18 @@
  * and takes over. */
 #include "lease_gates.h"
 
-/* ---- falling asleep ------------------------------------------------------------------------- */
+#include "os/alarm.h"
 
-/* The guarantor has seen that a worker waits; before it is ASLEEP the worker comes back and never
+/* ---- falling asleep: on the alarm, and on the futex where there is none ---------------------- */
+
+/* The guarantor has seen that a worker waits; before it sleeps the worker comes back and never
  * returns from its callback. */
-Test(lease, guarantor_that_falls_asleep_beside_a_finish_looks_again, .timeout = 30)
+static void fall_asleep_beside_a_finish(uint32_t how)
 {
     struct rig rig;
     static struct connection one;
 
-    hook();
-    lease_open(&rig, 1, 1, 0);
+    open_sleeping(&rig, how);
     connection_open(&rig, &one);
     cr_assert(lease_await_rest(&rig));
     hold(&gates[WR_LEASE_SEAM_BEFORE_SLEEP]);
@@ -26,23 +27,22 @@ Test(lease, guarantor_that_falls_asleep_beside_a_finish_looks_again, .timeout = 
     close_all(&rig);
 }
 
-/* It is ASLEEP and has looked again, but does not sleep yet. */
-Test(lease, guarantor_that_has_looked_again_is_woken_by_the_finish, .timeout = 30)
+Test(lease, guarantor_that_falls_asleep_beside_a_finish_looks_again, .timeout = 30)
+{
+    fall_asleep_beside_a_finish(RESTING);
+    fall_asleep_beside_a_finish(ASLEEP);
+}
+
+/* It has said that it sleeps and has looked again, but does not sleep yet. */
+static void finish_beside_the_last_step(uint32_t how)
 {
     struct rig rig;
     static struct connection one;
 
-    hook();
-    lease_open(&rig, 1, 1, 0);
+    open_sleeping(&rig, how);
     connection_open(&rig, &one);
     cr_assert(lease_await_rest(&rig));
-    hold(&gates[WR_LEASE_SEAM_ASLEEP]);
-    wr_guard_wake(&rig.runtime->pollers[0]);
-    await_somebody_at(&gates[WR_LEASE_SEAM_ASLEEP]);
-    if (guard_word(&rig) != ASLEEP) /* it was on its way there when it was woken */
-        let_one(&gates[WR_LEASE_SEAM_ASLEEP]);
-    cr_assert(RIG_UNTIL(guard_word(&rig) == ASLEEP, 2000));
-    await_somebody_at(&gates[WR_LEASE_SEAM_ASLEEP]);
+    hold_asleep(&rig, how);
     connection_hang(&one, 'h');
     let_all(&gates[WR_LEASE_SEAM_ASLEEP]);
     cr_expect(lease_await(&rig, 0, WR_LEASE_GUARD), "nobody polls: lease %u",
@@ -51,14 +51,19 @@ Test(lease, guarantor_that_has_looked_again_is_woken_by_the_finish, .timeout = 3
     close_all(&rig);
 }
 
+Test(lease, guarantor_that_has_looked_again_is_woken_by_the_finish, .timeout = 30)
+{
+    finish_beside_the_last_step(RESTING);
+    finish_beside_the_last_step(ASLEEP);
+}
+
 /* The worker stands between its two steps while the guarantor makes both of its own. */
-Test(lease, finish_and_sleep_side_by_side_see_each_other, .timeout = 30)
+static void finish_and_sleep_side_by_side(uint32_t how)
 {
     struct rig rig;
     static struct connection one;
 
-    hook();
-    lease_open(&rig, 1, 1, 0);
+    open_sleeping(&rig, how);
     connection_open(&rig, &one);
     cr_assert(lease_await_rest(&rig));
     hold(&gates[WR_LEASE_SEAM_BEFORE_SLEEP]);
@@ -80,14 +85,19 @@ Test(lease, finish_and_sleep_side_by_side_see_each_other, .timeout = 30)
     close_all(&rig);
 }
 
+Test(lease, finish_and_sleep_side_by_side_see_each_other, .timeout = 30)
+{
+    finish_and_sleep_side_by_side(RESTING);
+    finish_and_sleep_side_by_side(ASLEEP);
+}
+
 /* A post that finds nobody asks for the watch over the pool. */
-Test(lease, guarantor_that_falls_asleep_beside_a_request_to_watch_ticks, .timeout = 30)
+static void request_to_watch_beside_sleep(uint32_t how)
 {
     struct rig rig;
     static struct connection one;
 
-    hook();
-    lease_open(&rig, 1, 1, 0);
+    open_sleeping(&rig, how);
     connection_open(&rig, &one);
     cr_assert(lease_await_rest(&rig));
     hold(&gates[WR_LEASE_SEAM_BEFORE_SLEEP]);
@@ -99,42 +109,85 @@ Test(lease, guarantor_that_falls_asleep_beside_a_request_to_watch_ticks, .timeou
     close_all(&rig);
 }
 
-/* Comes to rest, sleeps for longer than REST_NS, then `polls` workers' waits end before it looks;
- * true: that look sends it to sleep again. */
-static bool sleeps_after(unsigned polls)
+Test(lease, guarantor_that_falls_asleep_beside_a_request_to_watch_ticks, .timeout = 30)
+{
+    request_to_watch_beside_sleep(RESTING);
+    request_to_watch_beside_sleep(ASLEEP);
+}
+
+/* ---- the alarm ------------------------------------------------------------------------------ */
+
+static void send_and_rest(struct rig *rig, struct connection *connection, unsigned nth)
+{
+    connection_send(connection, 'x');
+    cr_assert(connection_heard(connection, nth, 2000));
+    cr_assert(lease_await(rig, 0, WR_LEASE_WAITING));
+}
+
+Test(lease, light_load_sets_the_alarm_and_wakes_no_guarantor, .timeout = 30)
 {
     struct rig rig;
     static struct connection one;
-    struct gate *look = &gates[WR_LEASE_SEAM_LOOK], *sleep = &gates[WR_LEASE_SEAM_BEFORE_SLEEP];
 
-    hook();
-    lease_open(&rig, 1, 1, 0);
+    open_sleeping(&rig, RESTING);
     connection_open(&rig, &one);
     cr_assert(lease_await_rest(&rig));
-    rig_sleep_ms(150); /* also past a look for callbacks that do not return */
-    hold(look);
-    for (unsigned i = 1; i <= polls; i++) {
-        connection_send(&one, 'x');
-        cr_assert(connection_heard(&one, i, 2000));
-        cr_assert(lease_await(&rig, 0, WR_LEASE_WAITING));
+    hold_asleep(&rig, RESTING);
+    for (unsigned i = 1; i <= 8; i++) {
+        send_and_rest(&rig, &one, i);
+        cr_assert_eq(guard_word(&rig), RESTING, "woken by poll %u", i);
     }
-    await_somebody_at(look);
-    unsigned looks_before = atomic_load(&look->come), sleeps_before = atomic_load(&sleep->come);
-    let_one(look);
-    cr_assert(RIG_UNTIL(atomic_load(&look->come) > looks_before ||
-                            atomic_load(&sleep->come) > sleeps_before,
-                        2000));
-    bool slept = atomic_load(&sleep->come) > sleeps_before;
-    let_all(look);
-    cr_expect(lease_await_rest(&rig));
+    cr_expect_geq(rig.runtime->pollers[0].alarms, 8);
     close_all(&rig);
-    return slept;
 }
 
-Test(lease, guarantor_that_has_slept_long_sleeps_on_after_a_single_poll, .timeout = 30)
+Test(lease, many_polls_make_the_guarantor_tick_instead, .timeout = 30)
 {
-    cr_expect(sleeps_after(1));
-    cr_expect_not(sleeps_after(2));
+    struct rig rig;
+    static struct connection one;
+
+    open_sleeping(&rig, RESTING);
+    connection_open(&rig, &one);
+    cr_assert(lease_await_rest(&rig));
+    hold_asleep(&rig, RESTING);
+    int64_t until = rig_now_ms() + rig_patience(5000);
+    while (guard_word(&rig) == RESTING && rig_now_ms() < until) {
+        connection_send(&one, 'x');
+        nanosleep(&(struct timespec) {.tv_nsec = 20000}, NULL);
+    }
+    cr_expect_neq(guard_word(&rig), RESTING);
+    close_all(&rig);
+}
+
+/* The worker is about to take the alarm back, and undoes the wake that comes just before. */
+Test(lease, wake_beside_the_taking_back_of_the_alarm_is_not_lost, .timeout = 30)
+{
+    struct rig rig;
+    static struct connection one;
+    struct wr_poller *poller;
+    struct gate *alarm = &gates[WR_LEASE_SEAM_ALARM], *sleeps = &gates[WR_LEASE_SEAM_SLEEPS];
+
+    open_sleeping(&rig, RESTING);
+    poller = &rig.runtime->pollers[0];
+    connection_open(&rig, &one);
+    cr_assert(lease_await_rest(&rig));
+    hold(sleeps);
+    hold_asleep(&rig, RESTING);
+    let_all(&gates[WR_LEASE_SEAM_ASLEEP]);
+    await_somebody_at(sleeps);
+    hold(alarm);
+    connection_send(&one, 'x');
+    let_one(alarm); /* sets it */
+    cr_assert(connection_heard(&one, 1, 2000));
+    await_somebody_at(alarm); /* takes it back */
+    wr_dispatch_watch(rig.runtime);
+    let_all(alarm);
+    cr_assert(RIG_UNTIL(atomic_load(&alarm->waiting) == 0, 2000));
+    rig_sleep_ms(10);
+    let_all(sleeps);
+    cr_expect(RIG_UNTIL(!atomic_load(&poller->tick_wanted), 1000), "the guarantor sleeps on");
+    wr_alarm_set(poller->alarm, 1); /* else it cannot end either */
+    close_all(&rig);
 }
 
 /* ---- taking over ---------------------------------------------------------------------------- */

@@ -17,6 +17,10 @@
  *            (one may have parked meanwhile), or poll, once at least, until WANTED; lease <- FREE;
  *            wake a sleeper
  *   sleep    WAITING, whoever has polled since: guard | ASLEEP; look again: WAITING: sleep
+ *   rest     the same on the alarm (REST): alarm off; guard | RESTING; look again; wait for it.
+ *            finish sets the alarm, or wakes; wait takes it back; either looks at RESTING behind
+ *            that, and lets the alarm go off if it is gone. Whoever wakes: RESTING off, then the
+ *            alarm goes off
  *   watch    a post that finds nobody: tick_wanted <- 1; wake the guarantor; GUARD: the bell
  *   stop     stop <- 1; wake the guarantor; the bell; it has ended: all workers out of `idle`, bell
  *
@@ -47,6 +51,16 @@
 
 byte lease;
 bit asleep, called;                     /* the bits of `guard` */
+#ifdef REST
+bit resting, alarmed;                   /* the third; the holder has set the alarm */
+bit alarm;                              /* is set: it may go off at any time, or has */
+bit moving;                              /* the holder has moved it and not looked */
+byte kicks;                             /* threads between RESTING off and the alarm */
+bit guard_rests;
+#define OVERSLEEPS (guard_rests && alarm == 0 && kicks == 0 && !moving)
+#else
+#define OVERSLEEPS 0
+#endif
 bit polls;
 bit request;
 byte items;                             /* posted, not taken */
@@ -104,6 +118,9 @@ end:
     :: atomic { buffer[2] -> move(buffer[2] - 1); buffer[2] = 0 }
 #endif
     :: atomic { guard_buffer -> guard_buffer = 0; asleep = 1 }
+#ifdef REST
+    :: atomic { kicks > 0 -> kicks--; alarm = 1 }
+#endif
     od
 }
 
@@ -140,8 +157,23 @@ inline wake_guard() {
 #ifdef BUG_WAKE_ERASES_CALL
     called = 0;
 #endif
+#ifdef REST
+    kicks = kicks + resting; resting = 0;
+#endif
     asleep = 0; guard_sleeps = 0
 }
+
+#ifdef REST
+/* The holder; two steps. */
+inline move_alarm(to) {
+    atomic { alarm = to; alarmed = (to == 1); moving = 1 };
+#ifdef BUG_ALARM_UNDOES_WAKE
+    moving = 0
+#else
+    atomic { alarm = alarm || !resting; moving = 0 }
+#endif
+}
+#endif
 
 #define IT_POLLS(me) (LEASE(me) == GUARD || LEASE(me) == WANTED)
 #define RING_IF_IT_POLLS(me) bell = bell || IT_POLLS(me)
@@ -227,7 +259,19 @@ inline ask_back() {
 #endif
 }
 
+#ifdef REST
+inline look_at_guard() {
+    if
+#ifndef BUG_ALARM_NOT_SET
+    :: resting -> move_alarm(1)
+#endif
+    :: else
+    fi
+}
+#define LOOK_AT_GUARD look_at_guard()
+#else
 #define LOOK_AT_GUARD if :: atomic { asleep -> wake_guard() } :: !asleep fi
+#endif
 
 /* finish */
 inline give_back() {
@@ -302,6 +346,12 @@ end_asleep:
     atomic { word[me] == WOKEN -> word[me] = RUNNING; request = 0; goto loop };
 
 wait:
+#ifdef REST
+    if
+    :: alarmed -> move_alarm(0)
+    :: !alarmed
+    fi;
+#endif
 end_wait:
     atomic {
         bell || pending > 0 ->
@@ -344,7 +394,12 @@ serve:
         atomic { DRAINED(me) -> take_out(0) };          /* wr_pool_wake() */
         if
         :: hit -> hit = 0
-        :: !hit -> atomic { called = 1; guard_ticks = 0; guard_sleeps = 0; owed = lease == FREE }
+        :: !hit -> atomic {
+                called = 1; guard_ticks = 0; guard_sleeps = 0; owed = lease == FREE;
+#ifdef REST
+                kicks = kicks + resting; resting = 0
+#endif
+            }
         fi
     :: else
     fi;
@@ -436,6 +491,9 @@ tick:
     goto top;
 
 sleep:
+#ifdef REST
+    goto rest;
+#endif
 #ifdef BUG_ASLEEP_PLAIN_STORE
     guard_buffer = 1;
 #else
@@ -460,6 +518,27 @@ end_asleep:
     !guard_sleeps;
 woken:
     atomic { !guard_buffer -> asleep = 0; goto top };   /* RMW */
+
+#ifdef REST
+rest:
+    alarm = 0;
+    atomic { DRAINED(THE_GUARD) -> resting = 1; hit = called };     /* RMW */
+#ifndef BUG_RESTS_WITHOUT_LOOK
+    if
+    :: LEASE(THE_GUARD) != WAITING -> goto rested
+    :: else
+    fi;
+#endif
+    if
+    :: stop || tick_wanted || hit -> goto rested
+    :: else
+    fi;
+    guard_rests = 1;
+end_rests:
+    atomic { alarm -> alarm = 0; guard_rests = 0 };
+rested:
+    atomic { resting = 0; hit = 0; goto top };          /* RMW */
+#endif
 
 over:
     atomic {
@@ -550,7 +629,7 @@ active proctype stopper() {
 
     stop = 1;
 #ifndef BUG_STOP_WAKES_NOBODY
-    atomic { guard_ticks = 0; asleep = 0; guard_sleeps = 0 };
+    atomic { guard_ticks = 0; wake_guard() };
 #endif
     atomic { bell = 1; told = 1 };
     guard_gone;
@@ -584,6 +663,11 @@ end:
     if
     :: atomic { lease == FREE && guard_sleeps ->
         D1_somebody_polls = 0; assert(D1_somebody_polls) }
+#ifdef REST
+    :: atomic { lease == FREE && guard_rests && alarm == 0 && kicks == 0 ->
+        D1_somebody_polls = 0; assert(D1_somebody_polls) }
+    :: atomic { told && OVERSLEEPS -> stop_is_heard = 0; assert(stop_is_heard) }
+#endif
     :: atomic { HELD && awake == 0 && ALL_DRAINED && !ANY(in_kernel) ->
         D1_somebody_polls = 0; assert(D1_somebody_polls) }
     :: atomic { owed && guard_ticks && !called ->
@@ -597,7 +681,7 @@ end:
         P1_wake_is_heard = 0; assert(P1_wake_is_heard) }
 #ifdef TICK
     :: atomic { items > 0 && awake == 0 && ALL_DRAINED && !ANY_LISTED && !guard_gone && !ticking &&
-            (!tick_wanted || guard_sleeps || (guard_polls && NOBODY_RINGS)) ->
+            (!tick_wanted || guard_sleeps || OVERSLEEPS || (guard_polls && NOBODY_RINGS)) ->
         P4_tick_is_armed = 0; assert(P4_tick_is_armed) }
 #endif
     :: atomic { guard_polls && lease == GUARD && NOBODY_RINGS && pending == 0 && awake == 0 &&
