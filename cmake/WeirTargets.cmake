@@ -20,7 +20,7 @@ else()
 endif()
 if(URING_FOUND)
     set(WEIR_URING_TARGET PkgConfig::URING)
-    set(WEIR_URING_SOURCES uring.c uring_ring.c uring_probe.c)
+    set(WEIR_URING_SOURCES uring.c uring_command.c uring_ring.c uring_receive.c uring_probe.c)
 endif()
 
 # How our own code is compiled. Linked PRIVATE by every target of ours, never exported.

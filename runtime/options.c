@@ -4,6 +4,7 @@
 #include "options.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,6 +52,7 @@ static const struct number numbers[] = {
     { "spin_us_plus_one - 1", "WEIR_SPIN_US", offsetof(weir_options, spin_us_plus_one),
       offsetof(struct wr_options, spin_us), 1, 0, 1000 },
     NUMBER(sources_max, "WEIR_SOURCES_MAX", 64, 16777216),
+    NUMBER(recv_buffers, "WEIR_RECV_BUFFERS", 1, 32768),
 };
 
 struct word {
@@ -80,11 +82,13 @@ static const struct choice dispatch_choice = { "dispatch", "WEIR_DISPATCH", {
 static const struct choice poll_choice = { "poll", "WEIR_POLL", {
     { "dedicated", WEIR_POLL_DEDICATED, false }, { "lease", WEIR_POLL_LEASE, false } } };
 
+static const struct choice recv_choice = { "recv", "WEIR_RECV", {
+    { "readiness", WEIR_RECV_READINESS, false }, { "completion", WEIR_RECV_COMPLETION, false },
+    { "zerocopy", UINT_MAX, true } } };
+
 /* Variables of which this build has one way only: asking for another must not be passed over. */
 static const struct choice fixed_choices[] = {
     { NULL, "WEIR_INLINE", { { "0", 0, false }, { "1", 1, true } } },
-    { NULL, "WEIR_RECV", { { "readiness", 0, false }, { "completion", 1, true },
-                           { "zerocopy", 2, true } } },
 };
 
 /* What is being read, and where complaints go. */
@@ -351,6 +355,7 @@ static int take_workers(const struct source *source, struct wr_options *out)
 static int take_all(const struct source *source, struct wr_options *out)
 {
     unsigned backend = out->backend, dispatch = out->dispatch, poll = out->poll, ignored;
+    unsigned recv = out->recv;
     int r = take_name(source, out);
     if (r >= 0)
         r = take_word(source, &backend_choice, (unsigned)source->user.backend, &backend);
@@ -358,6 +363,8 @@ static int take_all(const struct source *source, struct wr_options *out)
         r = take_word(source, &dispatch_choice, (unsigned)source->user.dispatch, &dispatch);
     if (r >= 0)
         r = take_word(source, &poll_choice, (unsigned)source->user.poll, &poll);
+    if (r >= 0)
+        r = take_word(source, &recv_choice, (unsigned)source->user.recv, &recv);
     for (size_t i = 0; r >= 0 && i < sizeof fixed_choices / sizeof *fixed_choices; i++)
         r = take_word(source, &fixed_choices[i], 0, &ignored);
     if (r >= 0)
@@ -373,6 +380,7 @@ static int take_all(const struct source *source, struct wr_options *out)
     out->backend = (enum weir_backend)backend;
     out->dispatch = (enum weir_dispatch)dispatch;
     out->poll = (enum weir_poll)poll;
+    out->recv = (enum weir_recv)recv;
     return r < 0 ? r : 0;
 }
 
@@ -402,6 +410,8 @@ void wr_options_default(struct wr_options *ret, const struct wr_cpu *cpu, unsign
         .backend = WEIR_BACKEND_AUTO,
         .dispatch = WEIR_DISPATCH_PUMP,
         .poll = WEIR_POLL_LEASE,
+        .recv = WEIR_RECV_READINESS,
+        .recv_buffers = 1024,
         .pollers = clamp((cpu->usable + CPUS_PER_POLLER / 2) / CPUS_PER_POLLER, 1, POLLERS_MAX),
         .workers = workers,
         .workers_max = workers + WORKERS_SPARE,
@@ -424,14 +434,15 @@ static void say_effective(const struct wr_options *options, const struct wr_cpu 
     wr_log(&options->log, WEIR_LOG_INFO, "usable CPUs: %u (affinity %u, quota %s)", cpu->usable,
            cpu->affinity, quota);
     wr_log(&options->log, WEIR_LOG_INFO,
-           "settings: name=%s backend=%s dispatch=%s poll=%s pollers=%u workers=%u workers_max=%u "
-           "blocking_max=%u batch=%u slice_us=%u spin_us=%u sources_max=%u stack_size=%zu "
-           "write_budget=%zu log=%s",
+           "settings: name=%s backend=%s dispatch=%s poll=%s recv=%s pollers=%u workers=%u "
+           "workers_max=%u blocking_max=%u batch=%u slice_us=%u spin_us=%u sources_max=%u "
+           "recv_buffers=%u stack_size=%zu write_budget=%zu log=%s",
            show(options->name).text, word_of(&backend_choice, options->backend),
            word_of(&dispatch_choice, options->dispatch), word_of(&poll_choice, options->poll),
-           options->pollers, options->workers,
+           word_of(&recv_choice, options->recv), options->pollers, options->workers,
            options->workers_max, options->blocking_max, options->batch, options->slice_us,
-           options->spin_us, options->sources_max, options->stack_size, options->write_budget,
+           options->spin_us, options->sources_max, options->recv_buffers, options->stack_size,
+           options->write_budget,
            word_of(&log_choice, options->log.level));
 }
 

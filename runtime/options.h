@@ -20,6 +20,8 @@ struct wr_options {
     enum weir_backend backend;          /* never WEIR_BACKEND_DEFAULT */
     enum weir_dispatch dispatch;        /* never WEIR_DISPATCH_DEFAULT */
     enum weir_poll poll;                /* never WEIR_POLL_DEFAULT */
+    enum weir_recv recv;                /* never WEIR_RECV_DEFAULT */
+    unsigned recv_buffers;
     unsigned pollers, workers, workers_max, blocking_max;
     unsigned batch, slice_us, spin_us, sources_max;
     size_t stack_size;

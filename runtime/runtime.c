@@ -94,6 +94,7 @@ static int start(weir_runtime *runtime, const struct wr_options *options,
         .stack_size = options->stack_size,
         .per_event = options->dispatch == WEIR_DISPATCH_PER_EVENT,
         .lease = options->poll == WEIR_POLL_LEASE,
+        .recv_buffers = options->recv == WEIR_RECV_COMPLETION ? options->recv_buffers : 0,
         .ops = ops,
     };
     int r = wr_dispatch_init(runtime, &dispatch);
@@ -148,6 +149,10 @@ int weir_runtime_create(weir_runtime **ret_runtime, const weir_options *user)
     if (r < 0) {
         wr_log(&options.log, WEIR_LOG_ERROR, "back end: %s", why);
         goto out;
+    }
+    if (options.recv == WEIR_RECV_COMPLETION && !wr_backend_receives(ops, why)) {
+        wr_log(&options.log, WEIR_LOG_WARN, "back end %s: %s", ops->name, why);
+        options.recv = WEIR_RECV_READINESS;
     }
     wr_alloc_init(&alloc, options.has_allocator ? &options.allocator : NULL);
     struct wr_runtime *made = wr_alloc_lines(&alloc, sizeof *made);

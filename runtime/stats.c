@@ -34,6 +34,18 @@ static void add_poller(weir_stats *all, struct wr_poller *poller)
     add_pump(all, &poller->pump);
 }
 
+static void add_receive(weir_stats *all, struct wr_poller *poller)
+{
+    struct wr_poll_receive_stats part;
+
+    poller->ops->receive_stats(poller->backend, &part);
+    all->recv_buffers += part.buffers;
+    all->recv_buffers_out += part.out;
+    all->recv_starved += part.starved;
+    all->recv_handed_over += part.handed_over;
+    all->recv_rearmed += part.rearmed;
+}
+
 static void add_pool(weir_stats *all, struct wr_pool *pool)
 {
     struct wr_pool_stats part;
@@ -77,6 +89,8 @@ int weir_stats_get(weir_runtime *runtime, weir_stats *stats)
     for (unsigned i = 0; i < runtime->poller_count; i++)
         add_poller(&all, &runtime->pollers[i]);
     add_pump(&all, &runtime->turns.pump);
+    for (unsigned i = 0; runtime->inbound_offset && i < runtime->poller_count; i++)
+        add_receive(&all, &runtime->pollers[i]);
     add_pool(&all, runtime->pool);
     all.sources = atomic_load_explicit(&runtime->slots.live, memory_order_relaxed);
     all.accepts = wr_counted(runtime, WR_COUNT_ACCEPTS);

@@ -57,6 +57,11 @@ static const struct row rows[] = {
     ROW(GAUGE, spin_us_set, "Setting in force: spin before sleep in microseconds."),
     ROW(GAUGE, sources_max_set, "Setting in force: most sources."),
     ROW(GAUGE, write_budget_set, "Setting in force: bytes that may wait to be sent."),
+    ROW(GAUGE, recv_buffers, "Receive buffers of completion mode."),
+    ROW(GAUGE, recv_buffers_out, "Receive buffers that are not with the kernel."),
+    ROW(COUNTER, recv_starved, "Receives that ended because no buffer was left."),
+    ROW(COUNTER, recv_handed_over, "Times a reader had to receive by itself."),
+    ROW(COUNTER, recv_rearmed, "Receives armed, the first of each stream included."),
 };
 
 #define ROWS (sizeof rows / sizeof *rows)

@@ -29,6 +29,9 @@ enum weir_dispatch {
 /** Who waits for events: threads of their own, or idle workers, with a guarantor behind them. */
 enum weir_poll { WEIR_POLL_DEFAULT = 0, WEIR_POLL_DEDICATED = 1, WEIR_POLL_LEASE = 2 };
 
+/** Who receives what comes in on a stream: who reads it, or the ring of its poller. */
+enum weir_recv { WEIR_RECV_DEFAULT = 0, WEIR_RECV_READINESS = 1, WEIR_RECV_COMPLETION = 2 };
+
 /** A memory source. Both functions must be set. `context` is handed to both. */
 typedef struct weir_allocator {
     void *(*allocate)(size_t size, void *context); /* as malloc(); NULL: out of memory */
@@ -70,12 +73,18 @@ typedef struct weir_options {
     size_t write_budget; /* WEIR_WRITE_BUDGET: bytes that may wait to be sent, over all sockets
                             (see weir_write()); default a quarter of the machine's memory: where
                             less may be used, set it. No limit: SIZE_MAX, in the environment 0 */
+    enum weir_recv recv;       /* WEIR_RECV: readiness, completion (io_uring only, see below);
+                                  default readiness */
+    unsigned recv_buffers;     /* WEIR_RECV_BUFFERS: of 4 KiB each, a poller, for completion:
+                                  1..32768, rounded up to a power of two; default 1024 */
 } weir_options;
 
 #define WEIR_OPTIONS_INIT { .size = sizeof(weir_options) }
 
 /**
- * Start a runtime: its pollers and workers run when this returns.
+ * Start a runtime: its pollers and workers run when this returns. With `recv` completion on a back
+ * end or kernel that has no such thing it reads by readiness, says so in one warning and in the
+ * reason of weir_runtime_backend().
  * @param ret_runtime  set on success only.
  * @param options      copied; NULL: all defaults.
  * @return 0; -EINVAL a bad option or variable (the log line names it); -ENOMEM; -EAGAIN not one

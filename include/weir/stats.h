@@ -51,6 +51,12 @@ typedef struct weir_stats {
     uint64_t pollers_set, workers_set, workers_max_set, blocking_max_set;
     uint64_t batch_set, slice_us_set, spin_us_set, sources_max_set;
     uint64_t write_budget_set; /* UINT64_MAX: no limit */
+    /* completion mode (WEIR_RECV=completion); all 0 in readiness mode */
+    uint64_t recv_buffers;     /* gauge: receive buffers of all pollers */
+    uint64_t recv_buffers_out; /* gauge: of these not with the kernel: unread, or in callbacks */
+    uint64_t recv_starved;     /* receives that ended because no buffer was left (ENOBUFS) */
+    uint64_t recv_handed_over; /* times a reader had to receive by itself: starved, too slow, end */
+    uint64_t recv_rearmed;     /* receives armed, the first of each stream included */
 } weir_stats;
 
 /**

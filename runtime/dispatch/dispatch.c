@@ -75,7 +75,8 @@ static int init_poller(struct wr_poller *poller, weir_runtime *runtime,
                    "poller %u: no timer (errno %d): its thread ticks while there is load",
                    poller->index, -poller->alarm);
     }
-    return 0;
+    return options->recv_buffers > 0 ? poller->ops->provide(poller->backend, options->recv_buffers)
+                                     : 0;
 }
 
 int wr_dispatch_init(weir_runtime *runtime, const struct wr_dispatch_options *options)
@@ -87,6 +88,10 @@ int wr_dispatch_init(weir_runtime *runtime, const struct wr_dispatch_options *op
     if (options->per_event) {
         runtime->work_offset = size;
         size += sizeof(weir_work);
+    }
+    if (options->recv_buffers > 0) {
+        runtime->inbound_offset = size;
+        size += sizeof(struct wr_inbound *);
     }
     int r = wr_slots_init(&runtime->slots, &runtime->alloc, size, options->sources_max);
     if (r == 0)

@@ -68,6 +68,7 @@ struct wr_dispatch_options {
     size_t source_size; /* of the largest thing built on a source */
     size_t stack_size;
     bool per_event, lease;
+    unsigned recv_buffers;              /* of completion mode, a poller; 0: readiness */
     const struct wr_poll_ops *ops;
 };
 
@@ -83,6 +84,8 @@ struct weir_runtime {
     /* One work item an event: where that of a source lies behind it; 0: the pumps, and none does.
      */
     size_t work_offset;
+    /* completion mode: where in a source's memory its struct wr_inbound * is; else 0 */
+    size_t inbound_offset;
     bool lease;                                 /* idle workers poll */
     wr_turn_fn *turn[WR_KINDS];                 /* the layers above fill theirs in */
     pid_t pid;                 /* who made it: not the child of a fork */

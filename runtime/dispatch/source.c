@@ -7,6 +7,7 @@
 #include "base/assert.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/hub.h"
+#include "dispatch/receive.h"
 #include "os/futex.h"
 
 #define READY_BITS (WR_IN | WR_OUT)
@@ -250,7 +251,16 @@ int wr_source_open(weir_runtime *runtime, int fd, unsigned kind, struct wr_sourc
 int wr_source_attach(struct wr_source *source, enum wr_poll_mode mode)
 {
     struct wr_poller *poller = source->poller;
-    int r = poller->ops->attach(poller->backend, source->fd, wr_source_token(source), mode);
+    uint64_t token = wr_source_token(source);
+    bool receive = mode == WR_POLL_RECEIVE || mode == WR_POLL_RECEIVE_LATER;
+    int r;
+
+    if (receive && poller->runtime->inbound_offset)
+        r = poller->ops->attach_receive(poller->backend, source->fd, token, mode,
+                                        wr_source_inbound_place(source));
+    else
+        r = poller->ops->attach(poller->backend, source->fd, token,
+                                receive ? WR_POLL_EDGE : mode);
 
     /* release: pairs with the acquire in wr_source_flags(): who sees LIVE sees the whole object */
     if (r == 0)

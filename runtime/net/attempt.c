@@ -93,7 +93,7 @@ static ssize_t attempt_receive(weir_socket *socket, weir_op *op)
         if (n >= 0)
             from->length = length;
     } else {
-        n = wr_sock_recv(socket->source.fd, op->data_, op->length_);
+        n = wr_receive(socket, op->data_, op->length_);
     }
     if (n >= 0) {
         op->moved_ = (size_t)n;
@@ -120,8 +120,10 @@ static ssize_t attempt_sendto(weir_socket *socket, weir_op *op)
 static ssize_t attempt_connect(weir_socket *socket, weir_op *op)
 {
     int r = wr_connect_check(socket->source.fd);
-    if (r == 0)
+    if (r == 0) {
+        wr_receive_begin(socket);
         *(weir_socket **)op->extra_ = socket;
+    }
     return r;
 }
 

@@ -118,7 +118,7 @@ static bool drop_input(weir_socket *socket, struct wr_scratch *scratch)
         socket->dropped = 0; /* in place of a context that nobody needs any more */
     socket->source.stage |= WR_STAGE_DROPPING;
     for (int rounds = 0; rounds < LINGER_ROUNDS; rounds++) {
-        ssize_t n = wr_sock_recv(socket->source.fd, buffer, size);
+        ssize_t n = wr_receive(socket, buffer, size);
         if (n == -EAGAIN)
             return false;
         if (n <= 0)

@@ -32,9 +32,11 @@ static int begin(weir_runtime *runtime, const char *text, const weir_socket_opti
     if (fd < 0)
         return fd;
     int connected = wr_sock_connect(fd, (const struct sockaddr *)&address.storage, address.length);
-    r = connected == -EINPROGRESS ? 0 : connected;
-    if (r == 0)
-        r = wr_socket_open(runtime, fd, WR_STREAM, options, ret_socket);
+    if (connected == -EINPROGRESS)
+        r = wr_socket_open_connecting(runtime, fd, options, ret_socket);
+    else
+        r = connected < 0 ? connected
+                          : wr_socket_open(runtime, fd, WR_STREAM, options, ret_socket);
     if (r < 0)
         wr_sock_close(fd);
     return r < 0 ? r : connected;

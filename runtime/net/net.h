@@ -185,6 +185,17 @@ void wr_write_failed(weir_socket *socket, int error);
 /* Under out.lock: `moved` bytes have left. */
 void wr_write_moved(weir_socket *socket, size_t moved);
 
+/* ---- receive.c: of a stream; under in.lock, or in the turn of a socket that closes */
+struct wr_buffer;
+/* As wr_sock_recv(), from wherever the bytes are. */
+ssize_t wr_receive(weir_socket *socket, void *buffer, size_t size);
+/* Completion mode only: bytes that were received stay where they are, in *ret_lent, which the
+ * caller gives back (wr_source_give()); *ret_lent is NULL when they are in `buffer`. */
+ssize_t wr_receive_lent(weir_socket *socket, void *buffer, size_t size,
+                        struct wr_buffer **ret_lent);
+/* It is connected: from now on there may be something to receive. */
+void wr_receive_begin(weir_socket *socket);
+
 /* ---- read.c */
 /* False: nobody reads by views, so that operations may be there. */
 bool wr_read_turn(weir_socket *socket, struct wr_scratch *scratch, uint32_t flags);
@@ -205,6 +216,9 @@ enum wr_turn wr_socket_turn(struct wr_source *source, uint32_t flags);
 /* A socket on `fd`, attached; on failure the fd is the caller's still. */
 int wr_socket_open(weir_runtime *runtime, int fd, enum wr_socket_kind kind,
                    const weir_socket_options *options, weir_socket **ret_socket);
+/* The same for a stream whose connecting goes on; then comes wr_receive_begin(). */
+int wr_socket_open_connecting(weir_runtime *runtime, int fd, const weir_socket_options *options,
+                              weir_socket **ret_socket);
 int wr_socket_make(weir_runtime *runtime, int fd, enum wr_socket_kind kind,
                    const weir_socket_options *options, weir_socket **ret_socket);
 bool wr_socket_options_valid(const weir_socket_options *options);

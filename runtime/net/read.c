@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "base/assert.h"
+#include "dispatch/receive.h"
 #include "net/net.h"
 #include "net/view.h"
 #include "os/clock.h"
@@ -11,6 +12,9 @@
 /* Buffers or datagrams delivered in one turn; then others get theirs (D6). */
 #define STREAM_ROUNDS 4
 #define DATAGRAM_ROUNDS 64
+/* Buffers of a ring delivered in one turn, and how many of them a receive of our own counts for. */
+#define LENT_ROUNDS 64
+#define LENT_EACH (LENT_ROUNDS / STREAM_ROUNDS)
 /* When there is no memory for the worker's buffer. */
 #define SMALL_BUFFER 1024
 
@@ -124,6 +128,40 @@ void wr_read_timeout(weir_socket *socket)
         deliver(socket, "", 0, -ETIMEDOUT, &origin, on_read, context);
 }
 
+/* Completion mode: the views are the ring's own buffers, as long as it has some. */
+static bool read_turn_lent(weir_socket *socket, unsigned char *buffer, size_t size,
+                           struct wr_scratch *scratch)
+{
+    struct wr_view_origin origin = {.alloc = wr_socket_alloc(socket)};
+
+    for (int rounds = LENT_ROUNDS; rounds > 0;) {
+        struct wr_buffer *lent = NULL;
+        ssize_t n = -EAGAIN;
+        wr_lock(&socket->in.lock); /* who stops reading may begin to receive at once */
+        bool reading = socket->reading;
+        if (reading)
+            n = wr_receive_lent(socket, buffer, size, &lent);
+        weir_read_fn *on_read = socket->on_read;
+        void *context = socket->in_context;
+        wr_unlock(&socket->in.lock);
+        if (!reading || n == -EAGAIN)
+            return reading || rounds < LENT_ROUNDS;
+        if (n <= 0) {
+            finish(socket, n, &origin);
+            return true;
+        }
+        wr_count(socket->source.poller->runtime, WR_COUNT_RECEIVED, (uint64_t)n);
+        deliver(socket, lent ? lent->data : buffer, (size_t)n, 0, &origin, on_read, context);
+        if (lent)
+            wr_source_give(&socket->source, lent);
+        if (scratch && scratch->corked > 0)
+            wr_cork_flush(socket, scratch);
+        rounds -= lent ? 1 : LENT_EACH;
+    }
+    wr_source_schedule(&socket->source, WR_IN);
+    return true;
+}
+
 bool wr_read_turn(weir_socket *socket, struct wr_scratch *scratch, uint32_t flags)
 {
     unsigned char small[SMALL_BUFFER];
@@ -135,6 +173,8 @@ bool wr_read_turn(weir_socket *socket, struct wr_scratch *scratch, uint32_t flag
     weir_read_fn *on_read;
     void *context;
 
+    if (wr_source_inbound(&socket->source))
+        return read_turn_lent(socket, buffer, size, scratch);
     if (!reader(socket, &on_read, &context))
         return false;
     do {

@@ -89,21 +89,35 @@ int wr_socket_make(weir_runtime *runtime, int fd, enum wr_socket_kind kind,
     return 0;
 }
 
-int wr_socket_open(weir_runtime *runtime, int fd, enum wr_socket_kind kind,
-                   const weir_socket_options *options, weir_socket **ret_socket)
+static int open_socket(weir_runtime *runtime, int fd, enum wr_socket_kind kind,
+                       enum wr_poll_mode mode, const weir_socket_options *options,
+                       weir_socket **ret_socket)
 {
     weir_socket *socket;
     int r = wr_socket_make(runtime, fd, kind, options, &socket);
 
     if (r < 0)
         return r;
-    r = wr_source_attach(&socket->source, WR_POLL_EDGE);
+    r = wr_source_attach(&socket->source, mode);
     if (r < 0) {
         wr_source_release(&socket->source);
         return r;
     }
     *ret_socket = socket;
     return 0;
+}
+
+int wr_socket_open(weir_runtime *runtime, int fd, enum wr_socket_kind kind,
+                   const weir_socket_options *options, weir_socket **ret_socket)
+{
+    return open_socket(runtime, fd, kind, kind == WR_STREAM ? WR_POLL_RECEIVE : WR_POLL_EDGE,
+                       options, ret_socket);
+}
+
+int wr_socket_open_connecting(weir_runtime *runtime, int fd, const weir_socket_options *options,
+                              weir_socket **ret_socket)
+{
+    return open_socket(runtime, fd, WR_STREAM, WR_POLL_RECEIVE_LATER, options, ret_socket);
 }
 
 int weir_adopt(weir_runtime *runtime, int fd, const weir_socket_options *options,

@@ -13,6 +13,7 @@ enum wr_fault_call {
     WR_FAULT_CLOSE,         /* the descriptor is closed all the same, as the kernel does */
     WR_FAULT_URING_SETUP, WR_FAULT_URING_ENTER,
     WR_FAULT_URING_COMPLETION,  /* any errno: this completion is lost */
+    WR_FAULT_URING_BUFFERS,     /* registering a ring of buffers */
     WR_FAULT_CALLS
 };
 

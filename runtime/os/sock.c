@@ -144,6 +144,19 @@ int wr_sock_error(int fd)
     return r < 0 ? r : -error;
 }
 
+int wr_sock_pair(int ret_fds[2])
+{
+    int saved = errno;
+    int fault = wr_fault(WR_FAULT_SOCKET);
+    int r = fault ? -fault
+            : socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ret_fds) < 0
+                ? -errno
+                : 0;
+
+    errno = saved;
+    return r;
+}
+
 int wr_sock_type(int fd)
 {
     int type = 0;

@@ -43,6 +43,8 @@ int wr_sock_set_reuse(int fd, bool port_too);
 int wr_sock_set_v6only(int fd, bool only);
 /* returns the former state (0, 1) or -errno */
 int wr_sock_set_nonblocking(int fd, bool on);
+/* two ends of a stream */
+int wr_sock_pair(int ret_fds[2]);
 /* SOCK_STREAM, ... or -ENOTSOCK, ... */
 int wr_sock_type(int fd);
 /* 0, 1 or -errno */

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/assert.h"
 #ifdef WEIR_URING
@@ -23,6 +24,14 @@ static int choose_uring(const struct wr_poll_ops **ret_ops, char ret_why[WR_WHY_
     return r == 0 || r == -ENOMEM || r == -EMFILE || r == -ENFILE ? r : -ENOSYS;
 }
 
+static bool probe_receive(const struct wr_poll_ops *ops, char ret_why[WR_WHY_MAX])
+{
+    if (ops == &wr_poll_uring)
+        return wr_uring_probe_receive(ret_why) == 0;
+    snprintf(ret_why, WR_WHY_MAX, "only the io_uring back end has it");
+    return false;
+}
+
 #else
 #define NOT_CHOSEN "auto: epoll; io_uring is not in this build"
 
@@ -33,7 +42,28 @@ static int choose_uring(const struct wr_poll_ops **ret_ops, char ret_why[WR_WHY_
     return -ENOSYS;
 }
 
+static bool probe_receive(const struct wr_poll_ops *ops, char ret_why[WR_WHY_MAX])
+{
+    (void)ops;
+    snprintf(ret_why, WR_WHY_MAX, "only the io_uring back end has it");
+    return false;
+}
+
 #endif
+
+bool wr_backend_receives(const struct wr_poll_ops *ops, char why[WR_WHY_MAX])
+{
+    char detail[WR_WHY_MAX] = "";
+    size_t length = strnlen(why, WR_WHY_MAX);
+    bool receives = probe_receive(ops, detail);
+
+    if (receives)
+        snprintf(why + length, WR_WHY_MAX - length, "; recv: completion, asked for");
+    else
+        snprintf(why + length, WR_WHY_MAX - length,
+                 "; recv: readiness, though completion was asked for: %s", detail);
+    return receives;
+}
 
 int wr_backend_choose(enum weir_backend wanted, const struct wr_poll_ops **ret_ops,
                       char ret_why[WR_WHY_MAX])

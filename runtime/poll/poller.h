@@ -16,6 +16,8 @@
 #include "base/alloc.h"
 
 struct wr_poller_backend;           /* one instance: what a poller waits in */
+struct wr_inbound;                  /* inbound.h */
+struct wr_buffer;
 
 /* Never given to attach(): a back end's own descriptors and disarmed watches go by it. */
 #define WR_POLL_TOKEN_NONE UINT64_MAX
@@ -34,7 +36,17 @@ struct wr_poll_event {
 /* How a descriptor is watched. */
 enum wr_poll_mode {
     WR_POLL_EDGE,           /* IN|OUT|HUP, each edge once, until detach (sockets, listeners) */
-    WR_POLL_ONESHOT         /* what rearm() asks for, once */
+    WR_POLL_ONESHOT,        /* what rearm() asks for, once */
+    WR_POLL_RECEIVE,        /* streams, completion mode: OUT as EDGE; what comes in is received */
+    WR_POLL_RECEIVE_LATER   /* the same, from the first resume() on: not yet connected */
+};
+
+/* Of completion mode: numbers of one moment. */
+struct wr_poll_receive_stats {
+    uint64_t buffers, out;  /* that there are; of these not with the kernel now */
+    uint64_t starved;       /* receives that ended because there was no buffer */
+    uint64_t handed_over;   /* times a reader was told to receive by itself, for any reason */
+    uint64_t rearmed;       /* receives armed again */
 };
 
 struct wr_poll_ops {
@@ -62,6 +74,20 @@ struct wr_poll_ops {
                 weir_time deadline);
     /* Any thread: the wait that runs, or the next one, returns soon. Never blocks, never fails. */
     void (*doorbell)(struct wr_poller_backend *backend);
+
+    /* ---- completion mode; all NULL where there is none. The protocol stands in inbound.h. */
+    /* Before the first attach() and wait(): makes `buffers` (rounded up to a power of two) for the
+     * kernel to fill. 0; -ENOMEM; -ENOSYS not in this kernel. Without it RECEIVE is EDGE. */
+    int (*provide)(struct wr_poller_backend *backend, unsigned buffers);
+    /* attach() in a mode of RECEIVE. *ret_inbound is set before the first event comes, and valid
+     * until detach(). */
+    int (*attach_receive)(struct wr_poller_backend *backend, int fd, uint64_t token,
+                          enum wr_poll_mode mode, struct wr_inbound **ret_inbound);
+    /* The reader, which has the right to receive and found nothing there: it gives it back. */
+    void (*resume)(struct wr_poller_backend *backend, struct wr_inbound *inbound);
+    /* Any thread: a buffer taken from a list is done with. */
+    void (*give)(struct wr_poller_backend *backend, struct wr_buffer *buffer);
+    void (*receive_stats)(struct wr_poller_backend *backend, struct wr_poll_receive_stats *ret);
 };
 
 extern const struct wr_poll_ops wr_poll_epoll;

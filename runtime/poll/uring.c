@@ -1,6 +1,8 @@
-/* uring.c: the back end on io_uring: one ring a poller, used for readiness only.
+/* uring.c: the back end on io_uring: one ring a poller.
  *
  * EDGE     (sockets and listeners, all ours): one multishot poll each in the ring.
+ * RECEIVE  (streams in completion mode): what they receive comes with the completions; see
+ *          inbound.h and uring_receive.c. Without provide() the same as EDGE.
  * ONESHOT  (foreign descriptors): in an epoll set that the ring polls. A poll in a ring holds the
  *          description open: a descriptor that its owner closes would stay open, its peer would see
  *          no FIN, and only epoll can tell that a number means another description now.
@@ -29,7 +31,6 @@
 #include <limits.h>
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/assert.h"
@@ -48,138 +49,6 @@ struct batch {
     size_t max, count;
 };
 
-/* ---- any thread -------------------------------------------------------------------------- */
-
-static void backend_doorbell(struct wr_poller_backend *backend)
-{
-    static const uint64_t one = 1;
-
-    /* acq_rel: pairs with the moves of the owner in sleep_once(); see above */
-    if (atomic_exchange_explicit(&backend->bell, WR_BELL_RUNG, memory_order_acq_rel) !=
-        WR_BELL_ASLEEP)
-        return;
-    int saved = errno;
-    ssize_t written = write(backend->bell_fd, &one, sizeof one);
-    WR_ASSERT(written == (ssize_t)sizeof one);
-    (void)written;
-    errno = saved;
-}
-
-static bool is_owner(struct wr_poller_backend *backend)
-{
-    return atomic_load_explicit(&backend->owner, memory_order_relaxed) == wr_thread_id();
-}
-
-static void push(struct wr_poller_backend *backend, struct wr_uring_command *command)
-{
-    struct wr_uring_command *head = atomic_load_explicit(&backend->commands, memory_order_relaxed);
-
-    do
-        command->next = head;
-    /* release: pairs with the acquire in take_commands() */
-    while (!atomic_compare_exchange_weak_explicit(&backend->commands, &head, command,
-                                                  memory_order_release, memory_order_relaxed));
-    if (!is_owner(backend))
-        backend_doorbell(backend);
-}
-
-/* 0, -EBADF, or -EPERM: as epoll says it of what is never anything but ready. */
-static int check_descriptor(int fd)
-{
-    struct stat status;
-
-    if (fstat(fd, &status) < 0)
-        return -errno;
-    return S_ISREG(status.st_mode) || S_ISDIR(status.st_mode) || S_ISBLK(status.st_mode) ? -EPERM
-                                                                                         : 0;
-}
-
-static int attach_edge(struct wr_poller_backend *backend, int fd, uint64_t token, uint64_t *slot)
-{
-    struct wr_uring_watch *watch;
-    int r = check_descriptor(fd);
-
-    if (r < 0)
-        return r;
-    if (wr_poll_epoll_holds(backend->foreign, fd))
-        return -EEXIST;
-    watch = wr_alloc_zero(backend->alloc, sizeof *watch);
-    if (!watch)
-        return -ENOMEM;
-    watch->attach.watch = watch;
-    watch->detach.watch = watch;
-    watch->detach.detach = true;
-    watch->token = token;
-    watch->fd = fd;
-    *slot = (uintptr_t)watch;
-    push(backend, &watch->attach);
-    return 0;
-}
-
-static int backend_attach(struct wr_poller_backend *backend, int fd, uint64_t token,
-                          enum wr_poll_mode mode)
-{
-    int saved = errno;
-    int r;
-
-    WR_ASSERT(token != WR_POLL_TOKEN_NONE);
-    if (fd < 0)
-        return -EBADF;
-    wr_tokens_lock(&backend->watches, fd);
-    uint64_t *slot = wr_tokens_make(&backend->watches, fd);
-    if (!slot)
-        r = -ENOMEM;
-    else if (*slot != WR_POLL_TOKEN_NONE)
-        r = -EEXIST;
-    else if (mode == WR_POLL_EDGE)
-        r = attach_edge(backend, fd, token, slot);
-    else
-        r = wr_poll_epoll.attach(backend->foreign, fd, token, mode);
-    wr_tokens_unlock(&backend->watches, fd);
-    errno = saved;
-    return r;
-}
-
-static int backend_rearm(struct wr_poller_backend *backend, int fd, uint64_t token, uint32_t bits)
-{
-    return wr_poll_epoll.rearm(backend->foreign, fd, token, bits);
-}
-
-/* Takes the watch out of the table. NULL: none of ours goes by that number and token. */
-static struct wr_uring_watch *claim(struct wr_poller_backend *backend, int fd, uint64_t token)
-{
-    struct wr_uring_watch *watch = NULL;
-
-    wr_tokens_lock(&backend->watches, fd);
-    uint64_t *slot = wr_tokens_find(&backend->watches, fd);
-    if (slot && *slot != WR_POLL_TOKEN_NONE) {
-        watch = (struct wr_uring_watch *)(uintptr_t)*slot;
-        if (watch->token == token)
-            *slot = WR_POLL_TOKEN_NONE;
-        else
-            watch = NULL;
-    }
-    wr_tokens_unlock(&backend->watches, fd);
-    return watch;
-}
-
-static int backend_detach(struct wr_poller_backend *backend, int fd, uint64_t token)
-{
-    _Atomic uint32_t done = 0;
-    struct wr_uring_watch *watch = fd < 0 ? NULL : claim(backend, fd, token);
-
-    if (!watch)
-        return wr_poll_epoll.detach(backend->foreign, fd, token);
-    bool wait = atomic_load_explicit(&backend->owner, memory_order_relaxed) && !is_owner(backend);
-    if (wait)
-        watch->waiter = &done;
-    push(backend, &watch->detach);
-    /* acquire: pairs with the release in end_watch() */
-    while (wait && !atomic_load_explicit(&done, memory_order_acquire))
-        wr_futex_wait(&done, 0, WEIR_NEVER);
-    return 0;
-}
-
 /* ---- the owner --------------------------------------------------------------------------- */
 
 /* Nobody has its number or address any more. `done` may be gone once it is set: the wake is then
@@ -189,13 +58,15 @@ static void end_watch(struct wr_poller_backend *backend, struct wr_uring_watch *
     _Atomic uint32_t *done = watch->waiter;
 
     watch->waiter = NULL;
+    if (watch->stream)
+        wr_uring_stream_drop(backend, watch->stream);
     if (!watch->lost) {
         wr_list_remove(&watch->link);
-        wr_alloc_release(backend->alloc, watch, sizeof *watch);
+        wr_uring_watch_free(backend, watch);
     }
     if (!done)
         return;
-    /* release: pairs with the acquire in backend_detach() */
+    /* release: pairs with the acquire in wr_uring_detach() */
     atomic_store_explicit(done, 1, memory_order_release);
     wr_futex_wake(done, 1);
 }
@@ -223,47 +94,39 @@ static void run_commands(struct wr_poller_backend *backend)
     for (; command; command = next) {
         struct wr_uring_watch *watch = command->watch;
         next = command->next;
-        if (!command->detach) {
+        if (watch->stream && command == &watch->stream->resume)
+            wr_uring_stream_resume(watch->stream);
+        if (command == &watch->attach)
             wr_list_add_tail(&backend->all, &watch->link);
+        if (command != &watch->detach) {
             wr_uring_arm(backend, watch);
             continue;
         }
         watch->closing = true;
         if (watch->armed)
-            wr_uring_cancel(backend, watch);
+            wr_uring_cancel(backend, watch, watch->armed);
         else
             end_watch(backend, watch);
     }
 }
 
-/* Not at once: what is armed while the completion queue is full ends at once, for ever. */
-static void arm_later(struct wr_poller_backend *backend, bool failed)
-{
-    if (failed) {
-        wr_uring_starve(backend);
-        return;
-    }
-    backend->starved = true;
-    backend->retry = 0;
-}
-
 /* Once more what could not be done, as much as there is room for completions. */
 static void retry(struct wr_poller_backend *backend)
 {
-    unsigned left = backend->ring.cq.ring_entries / 2;
+    unsigned left = backend->ring.cq.ring_entries / 4; /* a watch may have two requests */
 
     backend->starved = false;
     wr_uring_arm_own(backend);
     for (struct wr_list *link = backend->all.next; link != &backend->all && !backend->starved;
          link = link->next) {
         struct wr_uring_watch *watch = WR_CONTAINER_OF(link, struct wr_uring_watch, link);
-        bool cancel = watch->closing && watch->armed && !watch->cancelled;
-        if (!cancel && (watch->closing || watch->armed))
+        bool cancel = watch->closing && watch->armed & ~watch->cancelled;
+        if (!cancel && (watch->closing || !wr_uring_unarmed(watch)))
             continue;
         if (left-- == 0)
-            arm_later(backend, false);
+            wr_uring_arm_later(backend, false);
         else if (cancel)
-            wr_uring_cancel(backend, watch);
+            wr_uring_cancel(backend, watch, watch->armed);
         else
             wr_uring_arm(backend, watch);
     }
@@ -292,22 +155,33 @@ static uint32_t bits_of(unsigned mask)
 
 /* The bits to report; the watch may be gone afterwards. */
 static uint32_t complete_watch(struct wr_poller_backend *backend, struct wr_uring_watch *watch,
+                               enum wr_uring_request request,
                                const struct io_uring_cqe *completion)
 {
     bool failed = completion->res < 0 && completion->res != -ECANCELED;
+    bool last = !(completion->flags & IORING_CQE_F_MORE);
+    uint32_t bits = 0;
 
-    if (!(completion->flags & IORING_CQE_F_MORE)) {
-        watch->armed = false;
-        if (watch->closing) {
-            watch->lost = false;
-            end_watch(backend, watch);
-            return 0;
-        }
-        arm_later(backend, failed); /* failed: let who reads and writes find out why */
+    if (last) {
+        watch->armed &= (uint8_t)~WR_URING_BIT(request);
+        watch->cancelled &= (uint8_t)~WR_URING_BIT(request);
     }
-    if (watch->closing || completion->res == -ECANCELED)
+    if (request != WR_URING_POLL)
+        bits = wr_uring_stream_complete(backend, watch, request, completion);
+    else if (completion->res != -ECANCELED)
+        bits = failed ? ALL_BITS : bits_of((unsigned)completion->res);
+    if (request == WR_URING_POLL && watch->stream && !watch->closing)
+        bits = wr_uring_stream_polled(backend, watch, bits);
+    if (last && watch->closing && !watch->armed) {
+        watch->lost = false;
+        end_watch(backend, watch);
         return 0;
-    return failed ? ALL_BITS : bits_of((unsigned)completion->res);
+    }
+    if (watch->closing)
+        return 0;
+    if (last && request == WR_URING_POLL)
+        wr_uring_arm_later(backend, failed); /* let who reads and writes find out why */
+    return bits;
 }
 
 static void complete_own(struct wr_poller_backend *backend, bool *armed,
@@ -316,10 +190,19 @@ static void complete_own(struct wr_poller_backend *backend, bool *armed,
     if (completion->flags & IORING_CQE_F_MORE)
         return;
     *armed = false;
-    arm_later(backend, completion->res < 0 && completion->res != -ECANCELED);
+    wr_uring_arm_later(backend, completion->res < 0 && completion->res != -ECANCELED);
 }
 
-/* `batch` NULL: what is ready will be reported anew. */
+static void report(struct batch *batch, uint64_t token, uint32_t bits)
+{
+    /* Completions of one stream follow each other. */
+    if (batch->count > 0 && batch->events[batch->count - 1].token == token)
+        batch->events[batch->count - 1].bits |= bits;
+    else
+        batch->events[batch->count++] = (struct wr_poll_event){token, bits};
+}
+
+/* `batch` NULL: what is ready will be reported anew, what was received is owed. */
 static void complete(struct wr_poller_backend *backend, const struct io_uring_cqe *completion,
                      struct batch *batch)
 {
@@ -329,12 +212,17 @@ static void complete(struct wr_poller_backend *backend, const struct io_uring_cq
         backend->foreign_ready = true;
         complete_own(backend, &backend->foreign_armed, completion);
     } else if (completion->user_data != WR_URING_CANCEL) {
+        enum wr_uring_request request = completion->user_data & WR_URING_REQUEST_MASK;
         struct wr_uring_watch *watch =
-            (struct wr_uring_watch *)(uintptr_t)completion->user_data;
+            (struct wr_uring_watch *)(uintptr_t)(completion->user_data & ~WR_URING_REQUEST_MASK);
         uint64_t token = watch->token;
-        uint32_t bits = complete_watch(backend, watch, completion);
-        if (bits && batch)
-            batch->events[batch->count++] = (struct wr_poll_event){token, bits};
+        uint32_t bits = complete_watch(backend, watch, request, completion);
+        if (bits && batch) {
+            report(batch, token, bits);
+        } else if (bits && request != WR_URING_POLL) {
+            watch->owed |= (uint8_t)bits;
+            backend->owing = true;
+        }
     }
 }
 
@@ -381,8 +269,25 @@ static int harvest_foreign(struct wr_poller_backend *backend, struct batch *batc
     return 0;
 }
 
+static void harvest_owed(struct wr_poller_backend *backend, struct batch *batch)
+{
+    backend->owing = false;
+    for (struct wr_list *link = backend->all.next; link != &backend->all; link = link->next) {
+        struct wr_uring_watch *watch = WR_CONTAINER_OF(link, struct wr_uring_watch, link);
+        if (!watch->owed || watch->closing)
+            continue;
+        if (batch->count == batch->max) {
+            backend->owing = true;
+            return;
+        }
+        report(batch, watch->token, watch->owed);
+        watch->owed = 0;
+    }
+}
+
 /* A completion was dropped: it may have been anybody's last. After this no poll is armed that we do
- * not know of; who asks for readiness anew gets it if it holds. */
+ * not know of; who asks for readiness anew gets it if it holds. A stream that may have lost bytes
+ * ends with an error. */
 static int start_over(struct wr_poller_backend *backend)
 {
     int r = wr_uring_cancel_all(backend);
@@ -401,9 +306,13 @@ static int start_over(struct wr_poller_backend *backend)
             watch->lost = true;         /* kept to the end, in case the kernel still has it */
             end_watch(backend, watch);
         } else {
-            watch->armed = false;
+            wr_uring_stream_broken(backend, watch);
+            watch->armed = watch->cancelled = 0;
         }
     }
+    r = wr_uring_pool_restart(backend);
+    if (r < 0)
+        return r;
     retry(backend);
     return 0;
 }
@@ -419,14 +328,15 @@ static int sleep_once(struct wr_poller_backend *backend, weir_time deadline)
     bool more = wr_uring_has_more(backend), there = io_uring_cq_ready(&backend->ring) > 0;
     if (there && !more)
         return 0;
-    /* acq_rel: pairs with the exchange in backend_doorbell(); see above */
-    bool sleep = !more && !backend->foreign_ready && deadline > wr_clock_now() &&
+    /* acq_rel: pairs with the exchange in wr_uring_doorbell(); see above */
+    bool sleep = !more && !backend->foreign_ready && !backend->owing &&
+                 deadline > wr_clock_now() && wr_uring_sleep_hungry(backend) &&
                  atomic_compare_exchange_strong_explicit(&backend->bell, &awake, WR_BELL_ASLEEP,
                                                          memory_order_acq_rel,
                                                          memory_order_relaxed);
     r = wr_uring_enter(backend, sleep, deadline);
-    /* acq_rel: pairs with the exchange in backend_doorbell(); the commands of whoever rang are seen
-     * by the next wait */
+    /* acq_rel: pairs with the exchange in wr_uring_doorbell(); the commands of whoever rang are
+     * seen by the next wait */
     atomic_exchange_explicit(&backend->bell, WR_BELL_AWAKE, memory_order_acq_rel);
     return r;
 }
@@ -445,6 +355,7 @@ static int backend_wait(struct wr_poller_backend *backend, struct wr_poll_event 
             atomic_store_explicit(&backend->owner, wr_thread_id(), memory_order_relaxed);
     }
     if (r == 0) {
+        wr_uring_refill(backend);
         run_commands(backend);
         if (may_retry(backend))
             retry(backend);
@@ -453,6 +364,8 @@ static int backend_wait(struct wr_poller_backend *backend, struct wr_poll_event 
         if (r == -EBADR)
             r = start_over(backend);
         harvest(backend, &batch);
+        if (backend->owing)
+            harvest_owed(backend, &batch);
         if (backend->foreign_ready && batch.count < max) {
             int count = harvest_foreign(backend, &batch);
             r = count < 0 ? count : r;
@@ -482,12 +395,12 @@ static void backend_close(struct wr_poller_backend *backend)
         wr_poll_epoll.close(backend->foreign);
     for (; command; command = next) {
         next = command->next;
-        if (!command->detach)
+        if (command == &command->watch->attach)
             wr_list_add_tail(&backend->all, &command->watch->link);
     }
     while ((link = wr_list_pop(&backend->all)))
-        wr_alloc_release(backend->alloc, WR_CONTAINER_OF(link, struct wr_uring_watch, link),
-                         sizeof(struct wr_uring_watch));
+        wr_uring_watch_free(backend, WR_CONTAINER_OF(link, struct wr_uring_watch, link));
+    wr_uring_pool_fini(backend);
     wr_tokens_fini(&backend->watches);
     wr_alloc_release_lines(backend->alloc, backend, sizeof *backend);
     errno = saved;
@@ -530,9 +443,14 @@ const struct wr_poll_ops wr_poll_uring = {
     .owner_waits = true,
     .open = backend_open,
     .close = backend_close,
-    .attach = backend_attach,
-    .rearm = backend_rearm,
-    .detach = backend_detach,
+    .attach = wr_uring_attach,
+    .rearm = wr_uring_rearm,
+    .detach = wr_uring_detach,
     .wait = backend_wait,
-    .doorbell = backend_doorbell,
+    .doorbell = wr_uring_doorbell,
+    .provide = wr_uring_provide,
+    .attach_receive = wr_uring_attach_receive,
+    .resume = wr_uring_resume,
+    .give = wr_uring_give,
+    .receive_stats = wr_uring_receive_stats,
 };

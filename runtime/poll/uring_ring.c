@@ -83,6 +83,16 @@ void wr_uring_starve(struct wr_poller_backend *backend)
     backend->starved = true;
 }
 
+void wr_uring_arm_later(struct wr_poller_backend *backend, bool failed)
+{
+    if (failed) {
+        wr_uring_starve(backend);
+        return;
+    }
+    backend->starved = true;
+    backend->retry = 0;
+}
+
 static struct io_uring_sqe *next_entry(struct wr_poller_backend *backend)
 {
     struct io_uring_sqe *entry = io_uring_get_sqe(&backend->ring);
@@ -105,10 +115,69 @@ static bool arm(struct wr_poller_backend *backend, int fd, unsigned mask, uint64
     return true;
 }
 
+static uint64_t name_of(const struct wr_uring_watch *watch, enum wr_uring_request request)
+{
+    return (uintptr_t)watch | (uint64_t)request;
+}
+
+static bool arm_receive(struct wr_poller_backend *backend, struct wr_uring_watch *watch)
+{
+    struct io_uring_sqe *entry = next_entry(backend);
+
+    if (!entry)
+        return false;
+    io_uring_prep_recv_multishot(entry, watch->fd, NULL, 0, 0);
+    /* Without it a receive with no buffer at hand would end though there is nothing to receive. */
+    entry->ioprio |= IORING_RECVSEND_POLL_FIRST;
+    entry->flags |= IOSQE_BUFFER_SELECT;
+    entry->buf_group = 0;
+    io_uring_sqe_set_data64(entry, name_of(watch, WR_URING_RECEIVE));
+    return true;
+}
+
+/* Once: whoever it finds something for looks until there is nothing more. */
+static bool arm_look(struct wr_poller_backend *backend, struct wr_uring_watch *watch)
+{
+    struct io_uring_sqe *entry = next_entry(backend);
+
+    if (!entry)
+        return false;
+    io_uring_prep_poll_add(entry, watch->fd, POLLIN | POLLRDHUP);
+    io_uring_sqe_set_data64(entry, name_of(watch, WR_URING_LOOK));
+    return true;
+}
+
+static void arm_stream(struct wr_poller_backend *backend, struct wr_uring_watch *watch)
+{
+    enum wr_uring_request request = wr_uring_stream_request(backend, watch->stream);
+    bool armed = request == WR_URING_RECEIVE ? arm_receive(backend, watch)
+                                             : arm_look(backend, watch);
+
+    if (armed)
+        watch->armed |= (uint8_t)WR_URING_BIT(request);
+}
+
+static bool stream_unarmed(const struct wr_uring_watch *watch)
+{
+    return watch->stream && watch->stream->right &&
+           !(watch->armed & (WR_URING_BIT(WR_URING_RECEIVE) | WR_URING_BIT(WR_URING_LOOK)));
+}
+
+bool wr_uring_unarmed(const struct wr_uring_watch *watch)
+{
+    return !(watch->armed & WR_URING_BIT(WR_URING_POLL)) || stream_unarmed(watch);
+}
+
 void wr_uring_arm(struct wr_poller_backend *backend, struct wr_uring_watch *watch)
 {
-    WR_ASSERT(!watch->armed && !watch->closing);
-    watch->armed = arm(backend, watch->fd, POLLIN | POLLOUT | POLLRDHUP, (uintptr_t)watch);
+    unsigned mask = (watch->stream ? 0 : POLLIN) | POLLOUT | POLLRDHUP;
+
+    WR_ASSERT(!watch->closing);
+    if (!(watch->armed & WR_URING_BIT(WR_URING_POLL)) &&
+        arm(backend, watch->fd, mask, name_of(watch, WR_URING_POLL)))
+        watch->armed |= (uint8_t)WR_URING_BIT(WR_URING_POLL);
+    if (stream_unarmed(watch))
+        arm_stream(backend, watch);
 }
 
 void wr_uring_arm_own(struct wr_poller_backend *backend)
@@ -120,17 +189,21 @@ void wr_uring_arm_own(struct wr_poller_backend *backend)
             arm(backend, wr_poll_epoll_fd(backend->foreign), POLLIN, WR_URING_FOREIGN);
 }
 
-void wr_uring_cancel(struct wr_poller_backend *backend, struct wr_uring_watch *watch)
+void wr_uring_cancel(struct wr_poller_backend *backend, struct wr_uring_watch *watch,
+                     unsigned bits)
 {
-    struct io_uring_sqe *entry = next_entry(backend);
-
-    WR_ASSERT(watch->armed && watch->closing && !watch->cancelled);
-    if (!entry)
-        return;
-    /* By its name, never by the descriptor's number, which may be another's by then. */
-    io_uring_prep_cancel64(entry, (uintptr_t)watch, 0);
-    io_uring_sqe_set_data64(entry, WR_URING_CANCEL);
-    watch->cancelled = true;
+    for (unsigned request = 0; request < WR_URING_REQUESTS; request++) {
+        unsigned bit = WR_URING_BIT(request);
+        if (!(bits & bit) || !(watch->armed & bit) || watch->cancelled & bit)
+            continue;
+        struct io_uring_sqe *entry = next_entry(backend);
+        if (!entry)
+            return;
+        /* By its name, never by the descriptor's number, which may be another's by then. */
+        io_uring_prep_cancel64(entry, name_of(watch, request), 0);
+        io_uring_sqe_set_data64(entry, WR_URING_CANCEL);
+        watch->cancelled |= (uint8_t)bit;
+    }
 }
 
 int wr_uring_cancel_all(struct wr_poller_backend *backend)

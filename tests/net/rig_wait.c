@@ -83,3 +83,8 @@ void waiter_ignore(weir_socket *socket, const weir_view *view, int status, void 
     (void)status;
     (void)context;
 }
+
+void rig_arrived(weir_socket *socket)
+{
+    cr_assert(RIG_UNTIL(wr_source_flags(&socket->source) & WR_IN, 5000));
+}

@@ -30,6 +30,10 @@ void waiter_await_asleep(struct waiter *waiter);
 void waiter_await_queued(struct waiter *waiter, unsigned operations);
 unsigned line_length(struct wr_line *line);
 
+/* Until what the peer did is there to be read on the spot: in completion mode a poller receives it
+ * first. Nobody may be reading. */
+void rig_arrived(weir_socket *socket);
+
 /* A reader that does nothing. */
 void waiter_ignore(weir_socket *socket, const weir_view *view, int status, void *context);
 

@@ -16,6 +16,7 @@ Test(op, a_start_that_ends_on_the_spot_brings_no_callback, .timeout = 30) /* (O2
     int peer = rig_unix(&rig, NULL, &socket);
     rig_op_init(&op);
     rig_peer_send(peer, "x", 1);
+    rig_arrived(socket);
     cr_assert_eq(weir_recv(socket, &op.op, &byte, 1, WEIR_NEVER), 1);
     cr_assert_eq(weir_send(socket, &op.op, "y", 1, WEIR_NEVER), 1);
     cr_assert_eq(weir_op_moved(&op.op), 1);
@@ -23,6 +24,7 @@ Test(op, a_start_that_ends_on_the_spot_brings_no_callback, .timeout = 30) /* (O2
     cr_assert_eq(weir_recv(socket, &op.op, &byte, 1, weir_now() - 1), -ETIMEDOUT);
     cr_assert_eq(weir_cancel(&op.op), -EALREADY);
     shutdown(peer, SHUT_WR);
+    rig_arrived(socket);
     cr_assert_eq(weir_recv(socket, &op.op, &byte, 1, WEIR_NEVER), 0, "the end, on the spot");
     cr_assert_eq(weir_close(socket, NULL, NULL), 0);
     close(peer);

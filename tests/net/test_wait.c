@@ -303,6 +303,7 @@ Test(wait, a_deadline_that_has_passed_still_tries_once, .timeout = 30)
     int peer = rig_unix(&rig, NULL, &socket);
     cr_assert_eq(weir_recv_wait(socket, &byte, 1, weir_now() - 1), -ETIMEDOUT);
     rig_peer_send(peer, "x", 1);
+    rig_arrived(socket);
     cr_assert_eq(weir_recv_wait(socket, &byte, 1, weir_now() - 1), 1);
     int64_t before = rig_now_ms();
     cr_assert_eq(weir_recv_wait(socket, &byte, 1, weir_after_ms(60)), -ETIMEDOUT);

@@ -33,6 +33,7 @@ static const char *const variables[] = {
     "WEIR_BACKEND", "WEIR_DISPATCH", "WEIR_POLLERS", "WEIR_WORKERS", "WEIR_WORKERS_MAX",
     "WEIR_BLOCKING_MAX", "WEIR_BATCH", "WEIR_SLICE_US", "WEIR_SPIN_US", "WEIR_SOURCES_MAX",
     "WEIR_LOG", "WEIR_POLL", "WEIR_INLINE", "WEIR_RECV", "WEIR_WRITE_BUDGET",
+    "WEIR_RECV_BUFFERS",
 };
 
 /* What runs the tests may have set some of them. */
@@ -347,6 +348,11 @@ OptionsTest(words_are_taken_as_they_are_written)
     cr_assert_eq(resolved(&user).dispatch, WEIR_DISPATCH_PER_EVENT);
     user.dispatch = WEIR_DISPATCH_PUMP;
     cr_assert_eq(resolved(&user).dispatch, WEIR_DISPATCH_PUMP);
+    cr_assert_eq(resolved(&user).recv, WEIR_RECV_READINESS);
+    cr_assert_eq(setenv("WEIR_RECV", "completion", 1), 0);
+    cr_assert_eq(resolved(&user).recv, WEIR_RECV_COMPLETION);
+    user.recv = WEIR_RECV_READINESS;
+    cr_assert_eq(resolved(&user).recv, WEIR_RECV_READINESS);
 }
 
 OptionsTest(words_that_do_not_exist_are_refused)
@@ -357,7 +363,7 @@ OptionsTest(words_that_do_not_exist_are_refused)
         expect_variable_refused("WEIR_DISPATCH", bad[i], "pump, per-event");
         expect_variable_refused("WEIR_LOG", bad[i], "off, error, warn, info, debug");
         expect_variable_refused("WEIR_POLL", bad[i], "dedicated");
-        expect_variable_refused("WEIR_RECV", bad[i], "readiness");
+        expect_variable_refused("WEIR_RECV", bad[i], "readiness, completion");
     }
     expect_variable_refused("WEIR_INLINE", "", "0");
     expect_variable_refused("WEIR_INLINE", "yes", "0");
@@ -368,20 +374,23 @@ OptionsTest(words_that_do_not_exist_are_refused)
     user.dispatch = (enum weir_dispatch)3;
     expect_refused(&user, "option dispatch: 3", "pump, per-event");
     user = listening();
+    user.recv = (enum weir_recv)3;
+    expect_refused(&user, "option recv: 3", "readiness, completion");
+    user = listening();
     user.log_level = (enum weir_log_level)6;
     expect_refused(&user, "option log_level: 6", "off, error, warn, info, debug");
 }
 
 OptionsTest(what_this_build_lacks_is_said_to_be_lacking)
 {
-    static const struct { const char *variable, *has, *lacks[2]; } rows[] = {
-        { "WEIR_INLINE", "0", { "1", NULL } },
-        { "WEIR_RECV", "readiness", { "completion", "zerocopy" } },
+    static const struct { const char *variable, *has, *all, *lacks[2]; } rows[] = {
+        { "WEIR_INLINE", "0", "0", { "1", NULL } },
+        { "WEIR_RECV", "completion", "readiness, completion", { "zerocopy", NULL } },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         for (size_t l = 0; l < 2 && rows[i].lacks[l]; l++) {
             char range[64];
-            snprintf(range, sizeof range, "not in this build, which has: %s", rows[i].has);
+            snprintf(range, sizeof range, "not in this build, which has: %s", rows[i].all);
             expect_variable_refused(rows[i].variable, rows[i].lacks[l], range);
         }
         cr_assert_eq(setenv(rows[i].variable, rows[i].has, 1), 0);
