@@ -151,32 +151,46 @@ static int provide(struct wr_pool *pool)
     return -ESHUTDOWN;
 }
 
-/* Under the lock. How long the oldest job has waited, when that is to be said: it is long, all the
- * threads there may be are busy, and it has not been said since the queue was empty. Else 0. */
-static weir_time overdue(struct wr_lane *lane, weir_time now)
+/* Under the lock. A job waits, all the threads there may be are busy, and that has not been said
+ * since the queue was empty. */
+static bool full(const struct wr_lane *lane)
 {
-    if (lane->full_said || !lane->first || lane->threads < lane->threads_max)
-        return 0;
-    weir_time waited = now - lane->first->posted_;
-    lane->full_said = waited >= OVERDUE_NS;
-    return lane->full_said ? waited : 0;
+    return !lane->full_said && lane->first && lane->threads >= lane->threads_max;
+}
+
+/* Jobs that never end bring no post and no look of a thread of the lane, so the pool's tick says
+ * it: a post that leaves the lane full asks for ticks, and they go on while it is. */
+bool wr_blocking_tick(struct wr_pool *pool, weir_time now)
+{
+    struct wr_lane *lane = &pool->blocking;
+    weir_time waited = 0;
+
+    wr_lock(&lane->lock);
+    if (full(lane)) {
+        waited = now - lane->first->posted_;
+        lane->full_said = waited >= OVERDUE_NS;
+    }
+    bool said = lane->full_said, waits = full(lane);
+    wr_unlock(&lane->lock);
+    if (said && waited > 0)
+        wr_log(pool->options.log, WEIR_LOG_WARN,
+               "blocking lane: all %u threads are busy, a job has waited for %lld ms",
+               lane->threads_max, (long long)(waited / 1000000));
+    return waits;
 }
 
 static int post_blocking(struct wr_pool *pool, weir_work *work)
 {
     struct wr_lane *lane = &pool->blocking;
-    weir_time now = work->posted_;
     wr_lock(&lane->lock);
     int r = provide(pool);
     struct wr_worker *woken = r == 0 ? enqueue(lane, work) : NULL;
-    weir_time waited = overdue(lane, now);
+    bool waits = full(lane);
     wr_unlock(&lane->lock);
     if (woken)
         wr_futex_wake(&woken->word, 1);
-    if (waited > 0)
-        wr_log(pool->options.log, WEIR_LOG_WARN,
-               "blocking lane: all %u threads are busy, a job has waited for %lld ms",
-               lane->threads_max, (long long)(waited / 1000000));
+    if (waits)
+        wr_pool_watch(pool);
     return r;
 }
 

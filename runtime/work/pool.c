@@ -206,8 +206,12 @@ void wr_pool_request(struct wr_pool *pool)
     /* acq_rel: pairs with the exchange to 0 in wr_park() and its like: one order of all of them */
     if (atomic_exchange_explicit(&pool->request, 1, memory_order_acq_rel) != 0)
         return;
-    if (wr_park_wake(pool))
-        return;
+    if (!wr_park_wake(pool))
+        wr_pool_watch(pool);
+}
+
+void wr_pool_watch(struct wr_pool *pool)
+{
     /* acq_rel: pairs with the exchange to 0 in disarm(): who finds 0 calls watch() */
     if (atomic_exchange_explicit(&pool->watching, 1, memory_order_acq_rel) == 0 &&
         pool->options.watch)
@@ -251,20 +255,22 @@ void wr_pool_post_own(struct wr_pool *pool, weir_work *work)
 /* ---- the tick ------------------------------------------------------------------------------ */
 
 /* True: something has come meanwhile. See 5 above for the order. */
-static bool disarm(struct wr_pool *pool)
+static bool disarm(struct wr_pool *pool, weir_time now)
 {
-    pool->tick_armed = false;
-    /* acq_rel: pairs with the exchange to 1 in wr_pool_request() */
+    WR_SEAM(WR_SEAM_TICK_EMPTY);
+    /* acq_rel: pairs with the exchange to 1 in wr_pool_watch() */
     atomic_exchange_explicit(&pool->watching, 0, memory_order_acq_rel);
     WR_SEAM(WR_SEAM_TICK_DISARMED);
     /* acq_rel: pairs with the exchange to 1 in wr_pool_request(); the look follows */
     atomic_exchange_explicit(&pool->request, 0, memory_order_acq_rel);
     wr_inject_before_look();
-    if (!wr_inject_maybe(pool->inject))
+    bool items = wr_inject_maybe(pool->inject);
+    if (!items && !wr_blocking_tick(pool, now))
         return false;
-    /* acq_rel: pairs with the exchange to 1 in wr_pool_request(): it need not call watch() */
+    /* acq_rel: pairs with the exchange to 1 in wr_pool_watch(): it need not call watch() */
     atomic_exchange_explicit(&pool->watching, 1, memory_order_acq_rel);
-    wr_pool_request(pool);
+    if (items)
+        wr_pool_request(pool);
     return true;
 }
 
@@ -356,10 +362,12 @@ bool wr_pool_name_stuck(struct wr_pool *pool, weir_time now)
 
 bool wr_pool_tick(struct wr_pool *pool, weir_time now)
 {
-    (void)now;      /* progress is counted, not timed: a tick that comes late accuses nobody */
-    if (!wr_inject_maybe(pool->inject))
-        return disarm(pool);
-
+    bool waits = wr_blocking_tick(pool, now);
+    if (!wr_inject_maybe(pool->inject)) {
+        pool->tick_armed = false;
+        return waits || disarm(pool, now);
+    }
+    /* Progress is counted, not timed: a tick that comes late accuses nobody. */
     wr_lock(&pool->io.lock);
     uint64_t started = wr_worker_started(&pool->io);
     wr_unlock(&pool->io.lock);

@@ -97,7 +97,8 @@ void wr_pool_note(int subject);
 bool wr_pool_name_stuck(struct wr_pool *pool, weir_time now);
 #define WR_POOL_STUCK_NS 100000000
 
-/* The detector: compensates when items are waiting and none was started since the tick before.
+/* The detector: compensates when items are waiting and none was started since the tick before, says
+ * when jobs have waited long for the blocking lane.
  * True: keep ticking; false: nothing waits, watch() will be called again. One thread at a time. */
 bool wr_pool_tick(struct wr_pool *pool, weir_time now);
 

@@ -117,7 +117,9 @@ uint64_t wr_worker_started(const struct wr_lane *lane);
 /* Binds one worker to look at the queue, unless one is bound already. Behind a push, or in front of
  * a look that follows. */
 void wr_pool_request(struct wr_pool *pool);
-/* The same if something may be queued; before a worker enters a callback. */
+/* Asks to be ticked: see wr_pool_options.watch. */
+void wr_pool_watch(struct wr_pool *pool);
+/* The same as wr_pool_request() if something may be queued; before a worker enters a callback. */
 void wr_pool_request_more(struct wr_pool *pool);
 
 /* ---- park.c ---- */
@@ -135,6 +137,9 @@ void wr_park_rouse(struct wr_pool *pool, struct wr_worker *worker, int lease);
 void wr_park_wake_all(struct wr_pool *pool, struct wr_lane *lane);
 
 /* ---- blocking.c ---- */
+/* Says when jobs have waited long for the lane. True: some wait, and it has not been said: look
+ * again. Who ticks, alone. */
+bool wr_blocking_tick(struct wr_pool *pool, weir_time now);
 /* The loop of a thread of the blocking lane. */
 void wr_blocking_loop(struct wr_worker *worker);
 
@@ -171,6 +176,7 @@ enum wr_pool_seam {
     WR_SEAM_PARK_CLEARED,       /* has cleared it and not looked again yet */
     WR_SEAM_BEFORE_SLEEP,       /* has looked again */
     WR_SEAM_WOKEN,              /* has been woken; has not cleared the request */
+    WR_SEAM_TICK_EMPTY,         /* the tick has found nothing that waits */
     WR_SEAM_TICK_DISARMED       /* the tick has cleared `watching` */
 };
 

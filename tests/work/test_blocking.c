@@ -378,6 +378,37 @@ Test(blocking, lane_full_of_slow_jobs_does_not_delay_an_item, .timeout = 30)
     rig_stop(&rig);
 }
 
+/* (W11) Nobody posts any more, and no job ends: the tick says it, once, and rests. */
+Test(blocking, lane_that_stays_full_is_said_without_another_post, .timeout = 20)
+{
+    struct rig rig = { .options = { .blocking_max = 1 } };  /* the test ticks */
+    static struct job first, second, third;
+    struct gate again = { 0 };
+    rig_start(&rig);
+    job_init(&first, NULL, &gate, false);
+    job_init(&second, NULL, &again, false);
+    job_init(&third, &ran, NULL, false);
+    cr_assert_eq(wr_pool_post_blocking(rig.pool, &first.work), 0);
+    cr_assert(await_at_least(&gate.waiting, 1));
+    weir_time now = wr_clock_now();
+    cr_expect_not(wr_pool_tick(rig.pool, now), "the one thread is busy, and nothing waits");
+    unsigned watches = atomic_load(&rig.watches);
+    cr_assert_eq(wr_pool_post_blocking(rig.pool, &second.work), 0);
+    cr_expect_eq(atomic_load(&rig.watches), watches + 1, "nobody is asked to look");
+    cr_expect(wr_pool_tick(rig.pool, now + 500000000));
+    cr_expect_eq(atomic_load(&rig.lines), 0);
+    cr_expect_not(wr_pool_tick(rig.pool, now + 2000000000), "it is said, and looked for no more");
+    cr_expect_eq(atomic_load(&rig.lines), 1);
+    cr_expect_not_null(strstr(rig.last_line, "blocking lane: all 1 threads"), "%s", rig.last_line);
+    cr_expect_eq(wr_pool_post_blocking(rig.pool, &third.work), 0);
+    cr_expect_not(wr_pool_tick(rig.pool, now + 3000000000));
+    cr_expect_eq(atomic_load(&rig.lines), 1, "said again");
+    gate_open(&gate);
+    gate_open(&again);
+    cr_assert(await_at_least(&ran, 1));
+    rig_stop(&rig);
+}
+
 static unsigned order[50], order_count;
 
 static void note_order(weir_work *work, void *context)

@@ -322,6 +322,32 @@ Test(park, post_while_the_tick_is_about_to_say_false_is_seen_by_it, .timeout = 2
     end_stuck();
 }
 
+static void post_late_blocking(void)
+{
+    cr_assert_eq(wr_pool_post_blocking(the_rig.pool, &late.work), 0);
+}
+
+/* It fills the blocking lane; the pool is watched already, so that it calls nobody. */
+Test(park, post_that_fills_the_lane_while_the_tick_finds_nothing_is_seen_by_it, .timeout = 20)
+{
+    static struct gate lane_gate;
+    static struct job busy;
+    the_rig.options.blocking_max = 1;
+    start_with_seam(post_late_blocking);
+    job_init(&busy, NULL, &lane_gate, false);
+    job_init(&late, &ran, NULL, false);
+    cr_assert_eq(wr_pool_post_blocking(the_rig.pool, &busy.work), 0);
+    cr_assert(await_at_least(&lane_gate.waiting, 1));
+    wr_pool_watch(the_rig.pool);
+    arm(WR_SEAM_TICK_EMPTY);
+    bool goes_on = wr_pool_tick(the_rig.pool, wr_clock_now());
+    cr_assert_eq(atomic_load(&seam.hits), 1);
+    cr_assert(goes_on || atomic_load(&the_rig.watches) == 2, "nobody looks after the lane");
+    gate_open(&lane_gate);
+    cr_assert(await_at_least(&ran, 1));
+    rig_stop(&the_rig);
+}
+
 /* Asked for while the worker was stuck, then it parked and was woken: a post finds no request
  * and nobody parked, and that the pool is watched already. */
 Test(park, watch_is_called_once_until_a_tick_says_false, .timeout = 20)
