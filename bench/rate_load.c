@@ -1,7 +1,7 @@
 /* rate_load.c: HTTP load at a fixed rate, with times that no stall can hide.
  *
  *     rate_load --port N [--rate N] [--connections N] [--threads N] [--seconds N] [--warm-ms N]
- *               [--start-ns N] [--from-ms N --to-ms N]
+ *               [--start-ns N] [--from-ms N --to-ms N] [--closed] [--hold]
  *
  * A closed loop sends its next request when the last answer came: while the server stalls it asks
  * nothing, and a stall of a second counts as one slow request ("coordinated omission"). Here the
@@ -13,6 +13,11 @@
  * ones must begin with the same status and have this length. Requests due in the first --warm-ms
  * are sent and not counted. --from-ms and --to-ms, from the start, single out a part of the run;
  * --start-ns, on the monotonic clock, lets several of these begin together.
+ *
+ * --closed makes it a closed loop after all (no schedule: each answer is followed by the next
+ * request), for what it costs to serve many connections. With --hold it says "ready" when its
+ * connections stand, begins when a line comes on stdin, and keeps them until stdin ends: so that
+ * opening and closing can be told from serving.
  *
  * Prints one JSON line; status 1 when an answer was wrong or missing. Beside the times: `service`
  * counts from when a request was sent (what a closed loop sees), `late` is what this program itself
@@ -67,6 +72,8 @@ struct thread {
     int epoll;
     size_t next_slot;           /* the next one of this thread that is not due yet */
     size_t open;                /* connections that wait for an answer */
+    uint64_t answered;          /* closed loop: so many, in these times */
+    struct bench_histogram histogram;
     const char *error;
 };
 
@@ -74,7 +81,8 @@ static struct {
     uint16_t port;
     unsigned connections, threads;
     uint64_t rate;
-    int64_t start, warm, from, to;      /* the last three in nanoseconds from the start */
+    bool closed, hold;
+    int64_t start, length, warm, from, to;      /* all but the first from the start */
     size_t slots;
 } config;
 
@@ -186,6 +194,16 @@ static const char *send_due(struct thread *self, int64_t now)
     return NULL;
 }
 
+/* The closed loop's part of read_answer(). */
+static const char *ask_again(struct thread *self, struct connection *connection, int64_t now)
+{
+    self->answered++;
+    bench_record(&self->histogram, now - connection->sent_at);
+    connection->waiting = false;
+    self->open--;
+    return now < config.start + config.length ? send_next(self, connection, now, false) : NULL;
+}
+
 static const char *read_answer(struct thread *self, struct connection *connection)
 {
     char buffer[BUFFER_SIZE];
@@ -205,6 +223,8 @@ static const char *read_answer(struct thread *self, struct connection *connectio
     if (connection->got < connection->answer_length)
         return NULL;
     int64_t now = bench_now_ns();
+    if (config.closed)
+        return ask_again(self, connection, now);
     times[connection->slot] = now - due_at(connection->slot);
     services[connection->slot] = now - connection->sent_at;
     connection->slot += config.connections;
@@ -246,11 +266,31 @@ static const char *run(struct thread *self)
     return NULL;
 }
 
+static const char *run_closed(struct thread *self)
+{
+    struct epoll_event events[EVENTS_MAX];
+    int64_t end = config.start + config.length + (int64_t)PATIENCE_S * 1000000000;
+    const char *error = NULL;
+
+    while (bench_now_ns() < config.start)
+        wait_until(self, config.start, events);
+    for (unsigned i = self->number; i < config.connections && !error; i += config.threads)
+        error = send_next(self, &connections[i], bench_now_ns(), false);
+    while (self->open > 0 && !error) {
+        int count = wait_until(self, end, events);
+        if (count == 0)
+            return "answers are missing";
+        for (int i = 0; i < count && !error; i++)
+            error = read_answer(self, events[i].data.ptr);
+    }
+    return error;
+}
+
 static void *thread_main(void *argument)
 {
     struct thread *self = argument;
     prctl(PR_SET_TIMERSLACK, 1UL);      /* else the kernel may wake us 50 us late */
-    self->error = run(self);
+    self->error = config.closed ? run_closed(self) : run(self);
     return NULL;
 }
 
@@ -296,15 +336,45 @@ static size_t print_times(const char *prefix, const int64_t *values, int64_t fro
     return count;
 }
 
+static const char *error_of(const struct thread *threads)
+{
+    for (unsigned i = 0; i < config.threads; i++)
+        if (threads[i].error)
+            return threads[i].error;
+    return NULL;
+}
+
+static int report_closed(const struct thread *threads)
+{
+    static struct bench_histogram all;
+    static const struct {
+        const char *name;
+        double share;
+    } shares[] = { { "p50", 0.5 }, { "p90", 0.9 }, { "p99", 0.99 }, { "p999", 0.999 },
+                   { "max", 1 } };
+    const char *error = error_of(threads);
+    uint64_t answered = 0;
+
+    for (unsigned i = 0; i < config.threads; i++) {
+        answered += threads[i].answered;
+        bench_merge(&all, &threads[i].histogram);
+    }
+    printf("{\"all_requests\": %llu, \"missing\": 0, \"error\": \"%s\", \"rate\": %.1f",
+           (unsigned long long)answered, error ? error : "",
+           (double)answered * 1e9 / (double)config.length);
+    for (size_t i = 0; i < sizeof shares / sizeof shares[0]; i++)
+        printf(", \"%s_us\": %.3f", shares[i].name,
+               (double)bench_percentile(&all, shares[i].share) / 1e3);
+    printf("}\n");
+    return error ? 1 : 0;
+}
+
 static int report(const struct thread *threads, int64_t *room)
 {
-    const char *error = NULL;
+    const char *error = error_of(threads);
     size_t missing = 0;
     int64_t end = due_at(config.slots) - config.start;
 
-    for (unsigned i = 0; i < config.threads; i++)
-        if (threads[i].error)
-            error = threads[i].error;
     for (size_t slot = 0; slot < config.slots; slot++)
         missing += times[slot] == UNANSWERED;
     if (missing > 0 && !error)
@@ -339,7 +409,7 @@ static void read_arguments(int argc, char **argv)
 {
     static const char *const known[] = { "--port=", "--rate=", "--connections=", "--threads=",
                                          "--seconds=", "--warm-ms=", "--start-ns=", "--from-ms=",
-                                         "--to-ms=", NULL };
+                                         "--to-ms=", "--closed", "--hold", NULL };
     bench_only(argc, argv, known);
     config.port = (uint16_t)within("--port", bench_argument(argc, argv, "--port", 0), 1, 65535);
     config.rate = within("--rate", bench_argument(argc, argv, "--rate", 1000), 1, RATE_MAX);
@@ -352,7 +422,11 @@ static void read_arguments(int argc, char **argv)
                               SECONDS_MAX);
     if (config.threads > config.connections)
         config.threads = config.connections;
-    config.slots = (size_t)within("--rate times --seconds", config.rate * seconds, 1, REQUESTS_MAX);
+    config.closed = bench_flag(argc, argv, "--closed");
+    config.hold = bench_flag(argc, argv, "--hold");
+    config.length = (int64_t)seconds * 1000000000;
+    config.slots = config.closed ? 1 : (size_t)within("--rate times --seconds",
+                                                      config.rate * seconds, 1, REQUESTS_MAX);
     config.warm = (int64_t)within("--warm-ms", bench_argument(argc, argv, "--warm-ms", 0), 0,
                                   seconds * 1000 - 1) * 1000000;
     config.from = (int64_t)bench_argument(argc, argv, "--from-ms", 0) * 1000000;
@@ -378,15 +452,8 @@ static void fail(const char *error)
     exit(1);
 }
 
-int main(int argc, char **argv)
+static void open_all(struct thread *threads)
 {
-    static struct thread threads[THREADS_MAX];
-
-    read_arguments(argc, argv);
-    times = by_slot();
-    services = by_slot();
-    lates = by_slot();
-    int64_t *room = by_slot();
     connections = calloc(config.connections, sizeof *connections);
     if (!connections)
         fail("calloc");
@@ -404,6 +471,30 @@ int main(int argc, char **argv)
         if (error)
             fail(error);
     }
+}
+
+/* Until a line comes, or the end. */
+static void wait_for_line(void)
+{
+    for (int c = getchar(); c != '\n' && c != EOF;)
+        c = getchar();
+}
+
+int main(int argc, char **argv)
+{
+    static struct thread threads[THREADS_MAX];
+
+    read_arguments(argc, argv);
+    times = by_slot();
+    services = by_slot();
+    lates = by_slot();
+    int64_t *room = by_slot();
+    open_all(threads);
+    if (config.hold) {
+        puts("ready");
+        fflush(stdout);
+        wait_for_line();
+    }
     if (config.start == 0)
         config.start = bench_now_ns() + 10000000;
     else if (bench_now_ns() > config.start)
@@ -413,5 +504,10 @@ int main(int argc, char **argv)
             fail("pthread_create");
     for (unsigned i = 0; i < config.threads; i++)
         pthread_join(threads[i].thread, NULL);
-    return report(threads, room);
+    int status = config.closed ? report_closed(threads) : report(threads, room);
+    if (config.hold) {
+        fflush(stdout);
+        wait_for_line();
+    }
+    return status;
 }

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from .server import HOST
 
 PIPELINE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "pipeline.lua")
+HELD = ("rate", "closed")       # tools that tell opening and closing from serving
 PATIENCE = 20       # seconds a generator may take beyond what it was asked for
 
 
@@ -19,7 +20,7 @@ class Cell:
     """One workload: a column of a table."""
     connections: int
     depth: int = 1              # requests in one write, before the answers are waited for
-    tool: str = "wrk"           # wrk, h2load, rate, echo
+    tool: str = "wrk"           # wrk, h2load, rate, closed, echo
     size: int = 0               # bytes of a packet (echo)
     rate: int = 0               # requests a second (rate)
 
@@ -31,7 +32,7 @@ class Cell:
     def name(self):
         if self.tool == "echo":
             return f"{self.size} B, {self.connections} clients"
-        tool = "" if self.tool == "wrk" else f", {self.rate:,}/s" if self.tool == "rate" else f", {self.tool}"
+        tool = {"wrk": "", "closed": "", "rate": f", {self.rate:,}/s"}.get(self.tool, f", {self.tool}")
         return f"{self.connections} connections" + (f", {self.depth} deep" if self.depth > 1 else "") + tool
 
 
@@ -58,7 +59,7 @@ class Generator:
 
     def tools(self, cells):
         """The programs that these cells need."""
-        ours = {"echo": self.echo_load, "rate": self.rate_load}
+        ours = {"echo": self.echo_load, "rate": self.rate_load, "closed": self.rate_load}
         return {ours.get(cell.tool, cell.tool) for cell in cells}
 
     def argv(self, cell, port, seconds, log=None):
@@ -67,9 +68,10 @@ class Generator:
         if cell.tool == "echo":
             argv = [self.echo_load, "--clients", str(cell.connections), "--bytes", str(cell.size),
                     "--seconds", str(seconds), "--port", str(port)]
-        elif cell.tool == "rate":
-            argv = [self.rate_load, "--connections", str(cell.connections), "--threads", threads, "--rate",
-                    str(cell.rate), "--seconds", str(seconds), "--warm-ms", "200", "--port", str(port)]
+        elif cell.tool in HELD:
+            how = ["--closed"] if cell.tool == "closed" else ["--rate", str(cell.rate), "--warm-ms", "200"]
+            argv = [self.rate_load, "--hold", "--connections", str(cell.connections), "--threads", threads, *how,
+                    "--seconds", str(seconds), "--port", str(port)]
         elif cell.tool == "h2load":
             argv = ["h2load", "--h1", "-c", str(cell.connections), "-t", threads, "-m", str(cell.depth),
                     "-D", str(seconds)] + (["--log-file", log] if log else []) + [url]
@@ -80,7 +82,11 @@ class Generator:
                     *script, url, *depth]
         return [*self.prefix, *argv]
 
-    def run(self, cell, port, seconds):
+    def run(self, cell, port, seconds, mark=None):
+        """One load. `mark(name, pid)` is called at the "begin" and the "end" of what is to be accounted, where that
+        is not all of it: rate_load opens its connections before, and closes them after."""
+        if cell.tool in HELD:
+            return self._run_held(cell, port, seconds, mark or (lambda _name, _pid: None))
         with tempfile.TemporaryDirectory(prefix="weir-bench-") as folder:
             log = os.path.join(folder, "log")
             try:
@@ -88,7 +94,7 @@ class Generator:
                                       stdin=subprocess.DEVNULL, timeout=seconds + PATIENCE)
             except subprocess.TimeoutExpired:
                 return Load(error="the load generator did not end in time")
-            read = {"wrk": _read_wrk, "h2load": _read_h2load, "echo": _read_echo, "rate": read_rate}[cell.tool]
+            read = {"wrk": _read_wrk, "h2load": _read_h2load, "echo": _read_echo}[cell.tool]
             load = read(done.stdout, log)
         if cell.tool == "wrk" and cell.depth > 1:
             # wrk "corrects" its times by the mean interval between answers, which inside a batch is far
@@ -98,6 +104,33 @@ class Generator:
             load.error = f"{cell.tool} ended with {done.returncode}: {done.stderr.strip()[-200:]}"
         if load.requests == 0 and not load.error:
             load.error = "no request was answered"
+        return load
+
+    def _run_held(self, cell, port, seconds, mark):
+        client = subprocess.Popen(self.argv(cell, port, seconds), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                  text=True, preexec_fn=lambda: os.setpgid(0, 0))
+        # A pipe cannot be read with a timeout; the end of the client ends the reading.
+        guard = threading.Timer(seconds + 2 * PATIENCE, client.kill)
+        guard.start()
+        try:
+            text = client.stdout.readline()
+            if text == "ready\n":
+                mark("begin", client.pid)
+                client.stdin.write("\n")
+                client.stdin.flush()
+                text = client.stdout.readline()
+                mark("end", client.pid)
+        except OSError:
+            text = ""
+        finally:
+            client.kill()
+            client.wait()
+            guard.cancel()
+            client.stdout.close()
+            client.stdin.close()
+        load = read_rate(text)
+        if load.requests == 0 and not load.error:
+            load.error = "rate_load said nothing"
         return load
 
     def seen_depth(self, cell):
@@ -178,4 +211,4 @@ def read_rate(text, _log=None):
     if said["error"]:
         return Load(error=f"{said['error']} ({said['missing']} requests without an answer)")
     return Load(said["all_requests"], said["rate"], said["p50_us"], said["p90_us"], said["p99_us"], "",
-                said["p999_us"], said["max_us"], said["late_p99_us"])
+                said["p999_us"], said["max_us"], said.get("late_p99_us"))

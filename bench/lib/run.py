@@ -125,12 +125,21 @@ class Runner:
     def _turn(self, number, cell, group, name):
         self._wait_until_quiet()
         running = self.running[name]
-        before, usages = proc.Machine.now(), self._usages()
-        load = self.generator.run(cell, running.port, self.plan.seconds)
-        time.sleep(SETTLE)
-        after, usages_after = proc.Machine.now(), self._usages()
+        marks = {}
+
+        def mark(name, client=None):
+            marks[name] = proc.Machine.now(), self._usages(), proc.usage(client) if client else proc.Usage()
+
+        mark("begin")
+        load = self.generator.run(cell, running.port, self.plan.seconds, mark)
+        if "end" not in marks:
+            time.sleep(SETTLE)
+            mark("end")
+        before, usages, client = marks["begin"]
+        after, usages_after, client_after = marks["end"]
         spent = {each: proc.spent(usages[each], usages_after[each]) for each in usages}
-        foreign, stolen = proc.shares(before, after, sum(each.cpu_us for each in spent.values()))
+        alive_us = proc.spent(client, client_after).cpu_us      # of a client that has not been reaped
+        foreign, stolen = proc.shares(before, after, sum(each.cpu_us for each in spent.values()) + alive_us)
         if not running.alive() and not load.error:
             load.error = f"the server has ended: {running.output(300)}"
         row = {"round": number, "cell": cell.name, "group": group.name, "server": name,
@@ -143,7 +152,7 @@ class Runner:
         if load.requests > 0:
             row["cpu_us"] = spent[name].cpu_us / load.requests
             row["switches"] = spent[name].switches / load.requests
-            row["client_us"] = (after.client - before.client) * 1e6 / load.requests
+            row["client_us"] = ((after.client - before.client) * 1e6 + alive_us) / load.requests
         if load.error:
             say(f"FAILED {name}, {cell.name}: {load.error}")
         return row
