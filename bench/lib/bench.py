@@ -14,7 +14,8 @@ from .server import Server, ServerError
 
 SKIP = 77       # CTest takes this exit status for "skipped"
 FAIL = 1
-PACKAGES = {"wrk": "wrk", "h2load": "nghttp2-client", "nginx": "nginx", "strace": "strace"}
+PACKAGES = {"wrk": "wrk", "h2load": "nghttp2-client", "nginx": "nginx", "strace": "strace", "h2o": "h2o",
+            "gnuplot": "gnuplot-nox"}
 
 
 os.environ["PATH"] += os.pathsep + "/usr/sbin"      # where nginx lives, and what a plain user's PATH lacks
