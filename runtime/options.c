@@ -86,10 +86,8 @@ static const struct choice recv_choice = { "recv", "WEIR_RECV", {
     { "readiness", WEIR_RECV_READINESS, false }, { "completion", WEIR_RECV_COMPLETION, false },
     { "zerocopy", UINT_MAX, true } } };
 
-/* Variables of which this build has one way only: asking for another must not be passed over. */
-static const struct choice fixed_choices[] = {
-    { NULL, "WEIR_INLINE", { { "0", 0, false }, { "1", 1, true } } },
-};
+static const struct choice inline_choice = { "inline_callbacks", "WEIR_INLINE", {
+    { "0", WEIR_INLINE_OFF, false }, { "1", WEIR_INLINE_ON, false } } };
 
 /* What is being read, and where complaints go. */
 struct source {
@@ -354,8 +352,9 @@ static int take_workers(const struct source *source, struct wr_options *out)
 
 static int take_all(const struct source *source, struct wr_options *out)
 {
-    unsigned backend = out->backend, dispatch = out->dispatch, poll = out->poll, ignored;
+    unsigned backend = out->backend, dispatch = out->dispatch, poll = out->poll;
     unsigned recv = out->recv;
+    unsigned inline_callbacks = out->inline_callbacks;
     int r = take_name(source, out);
     if (r >= 0)
         r = take_word(source, &backend_choice, (unsigned)source->user.backend, &backend);
@@ -365,8 +364,9 @@ static int take_all(const struct source *source, struct wr_options *out)
         r = take_word(source, &poll_choice, (unsigned)source->user.poll, &poll);
     if (r >= 0)
         r = take_word(source, &recv_choice, (unsigned)source->user.recv, &recv);
-    for (size_t i = 0; r >= 0 && i < sizeof fixed_choices / sizeof *fixed_choices; i++)
-        r = take_word(source, &fixed_choices[i], 0, &ignored);
+    if (r >= 0)
+        r = take_word(source, &inline_choice, (unsigned)source->user.inline_callbacks,
+                      &inline_callbacks);
     if (r >= 0)
         r = take_workers(source, out);
     for (size_t i = 0; r >= 0 && i < sizeof numbers / sizeof *numbers; i++)
@@ -381,6 +381,7 @@ static int take_all(const struct source *source, struct wr_options *out)
     out->dispatch = (enum weir_dispatch)dispatch;
     out->poll = (enum weir_poll)poll;
     out->recv = (enum weir_recv)recv;
+    out->inline_callbacks = (enum weir_inline)inline_callbacks;
     return r < 0 ? r : 0;
 }
 
@@ -412,6 +413,7 @@ void wr_options_default(struct wr_options *ret, const struct wr_cpu *cpu, unsign
         .poll = WEIR_POLL_LEASE,
         .recv = WEIR_RECV_READINESS,
         .recv_buffers = 1024,
+        .inline_callbacks = WEIR_INLINE_OFF,
         .pollers = clamp((cpu->usable + CPUS_PER_POLLER / 2) / CPUS_PER_POLLER, 1, POLLERS_MAX),
         .workers = workers,
         .workers_max = workers + WORKERS_SPARE,
@@ -434,11 +436,12 @@ static void say_effective(const struct wr_options *options, const struct wr_cpu 
     wr_log(&options->log, WEIR_LOG_INFO, "usable CPUs: %u (affinity %u, quota %s)", cpu->usable,
            cpu->affinity, quota);
     wr_log(&options->log, WEIR_LOG_INFO,
-           "settings: name=%s backend=%s dispatch=%s poll=%s recv=%s pollers=%u workers=%u "
-           "workers_max=%u blocking_max=%u batch=%u slice_us=%u spin_us=%u sources_max=%u "
-           "recv_buffers=%u stack_size=%zu write_budget=%zu log=%s",
+           "settings: name=%s backend=%s dispatch=%s poll=%s inline=%s recv=%s pollers=%u "
+           "workers=%u workers_max=%u blocking_max=%u batch=%u slice_us=%u spin_us=%u "
+           "sources_max=%u recv_buffers=%u stack_size=%zu write_budget=%zu log=%s",
            show(options->name).text, word_of(&backend_choice, options->backend),
            word_of(&dispatch_choice, options->dispatch), word_of(&poll_choice, options->poll),
+           word_of(&inline_choice, options->inline_callbacks),
            word_of(&recv_choice, options->recv), options->pollers, options->workers,
            options->workers_max, options->blocking_max, options->batch, options->slice_us,
            options->spin_us, options->sources_max, options->recv_buffers, options->stack_size,

@@ -22,6 +22,7 @@ struct wr_options {
     enum weir_poll poll;                /* never WEIR_POLL_DEFAULT */
     enum weir_recv recv;                /* never WEIR_RECV_DEFAULT */
     unsigned recv_buffers;
+    enum weir_inline inline_callbacks;  /* never WEIR_INLINE_DEFAULT */
     unsigned pollers, workers, workers_max, blocking_max;
     unsigned batch, slice_us, spin_us, sources_max;
     size_t stack_size;

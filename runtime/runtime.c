@@ -95,6 +95,7 @@ static int start(weir_runtime *runtime, const struct wr_options *options,
         .per_event = options->dispatch == WEIR_DISPATCH_PER_EVENT,
         .lease = options->poll == WEIR_POLL_LEASE,
         .recv_buffers = options->recv == WEIR_RECV_COMPLETION ? options->recv_buffers : 0,
+        .inline_callbacks = options->inline_callbacks == WEIR_INLINE_ON,
         .ops = ops,
     };
     int r = wr_dispatch_init(runtime, &dispatch);
@@ -169,10 +170,16 @@ int weir_runtime_create(weir_runtime **ret_runtime, const weir_options *user)
     runtime->thread_start = options.thread_start;
     runtime->thread_stop = options.thread_stop;
     runtime->thread_context = options.thread_context;
+    runtime->callbacks_end = wr_net_thread_stop;
     if (ops->owner_waits && options.poll == WEIR_POLL_LEASE) {
         wr_log(&options.log, WEIR_LOG_INFO,
                "%s is for one thread a poller: pollers are dedicated, not leased", ops->name);
         options.poll = WEIR_POLL_DEDICATED;
+    }
+    if (options.dispatch == WEIR_DISPATCH_PER_EVENT && options.inline_callbacks == WEIR_INLINE_ON) {
+        wr_log(&options.log, WEIR_LOG_INFO,
+               "per-event dispatch hands over each event: callbacks are not inline");
+        options.inline_callbacks = WEIR_INLINE_OFF;
     }
     made->options = options;
     made->backend = ops->name;

@@ -32,6 +32,7 @@ static void add_poller(weir_stats *all, struct wr_poller *poller)
     all->pushes += get(&poller->pushes);
     all->turns += get(&poller->turns);
     add_pump(all, &poller->pump);
+    all->inline_turns += get(&poller->inline_turns);
 }
 
 static void add_receive(weir_stats *all, struct wr_poller *poller)

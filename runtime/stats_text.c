@@ -62,6 +62,7 @@ static const struct row rows[] = {
     ROW(COUNTER, recv_starved, "Receives that ended because no buffer was left."),
     ROW(COUNTER, recv_handed_over, "Times a reader had to receive by itself."),
     ROW(COUNTER, recv_rearmed, "Receives armed, the first of each stream included."),
+    ROW(COUNTER, inline_turns, "Turns run by the thread that harvested them."),
 };
 
 #define ROWS (sizeof rows / sizeof *rows)

@@ -32,6 +32,13 @@ enum weir_poll { WEIR_POLL_DEFAULT = 0, WEIR_POLL_DEDICATED = 1, WEIR_POLL_LEASE
 /** Who receives what comes in on a stream: who reads it, or the ring of its poller. */
 enum weir_recv { WEIR_RECV_DEFAULT = 0, WEIR_RECV_READINESS = 1, WEIR_RECV_COMPLETION = 2 };
 
+/** Who runs the callbacks of what a poller harvested: workers, or first the thread that polled, up
+ * to 16 sources or 200 microseconds a batch; the rest goes to the workers. With dedicated pollers
+ * (and with io_uring) ON is for callbacks that are short: while one of them does not return, the
+ * sockets of its poller wait, and the log names it. A waiting call of weir's in such a callback
+ * goes on polling meanwhile. */
+enum weir_inline { WEIR_INLINE_DEFAULT = 0, WEIR_INLINE_OFF = 1, WEIR_INLINE_ON = 2 };
+
 /** A memory source. Both functions must be set. `context` is handed to both. */
 typedef struct weir_allocator {
     void *(*allocate)(size_t size, void *context); /* as malloc(); NULL: out of memory */
@@ -77,6 +84,7 @@ typedef struct weir_options {
                                   default readiness */
     unsigned recv_buffers;     /* WEIR_RECV_BUFFERS: of 4 KiB each, a poller, for completion:
                                   1..32768, rounded up to a power of two; default 1024 */
+    enum weir_inline inline_callbacks; /* WEIR_INLINE: 0, 1; default 0. Not with per-event */
 } weir_options;
 
 #define WEIR_OPTIONS_INIT { .size = sizeof(weir_options) }

@@ -25,7 +25,7 @@ typedef struct weir_stats {
     /* pump */
     uint64_t pushes;         /* sources pushed on a ready queue */
     uint64_t kicks;          /* copies of a pump posted */
-    uint64_t turns;          /* turns of a source run on a worker */
+    uint64_t turns;          /* turns of a source run */
     uint64_t slices_expired; /* pumps that gave the worker back while more was ready */
     uint64_t queue_age_ns;   /* gauge: age of the oldest work item not yet started, to 10 ms */
     /* pool */
@@ -57,6 +57,7 @@ typedef struct weir_stats {
     uint64_t recv_starved;     /* receives that ended because no buffer was left (ENOBUFS) */
     uint64_t recv_handed_over; /* times a reader had to receive by itself: starved, too slow, end */
     uint64_t recv_rearmed;     /* receives armed, the first of each stream included */
+    uint64_t inline_turns; /* of `turns`: run by the thread that harvested them (WEIR_INLINE) */
 } weir_stats;
 
 /**

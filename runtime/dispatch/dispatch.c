@@ -3,11 +3,13 @@
 #include "dispatch/dispatch.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/assert.h"
 #include "dispatch/hub.h"
+#include "dispatch/inline.h"
 #include "dispatch/lease.h"
 #include "dispatch/watch.h"
 #include "os/alarm.h"
@@ -83,6 +85,8 @@ int wr_dispatch_init(weir_runtime *runtime, const struct wr_dispatch_options *op
 {
     runtime->batch = options->batch;
     runtime->lease = options->lease;
+    runtime->inline_callbacks = options->inline_callbacks;
+    runtime->inline_dedicated = options->inline_callbacks && !options->lease;
     runtime->turn[WR_KIND_WATCH] = wr_watch_turn;
     size_t size = (options->source_size + sizeof(void *) - 1) & ~(sizeof(void *) - 1);
     if (options->per_event) {
@@ -133,36 +137,65 @@ static void await_kept(weir_runtime *runtime)
         wr_futex_wait(&runtime->kept, 0, WEIR_NEVER);
 }
 
+static void guest_blocks(void *poller)
+{
+    wr_inline_spill(poller);
+}
+
+static int start_poller(struct wr_poller *poller, const char *name, size_t stack_size)
+{
+    weir_runtime *runtime = poller->runtime;
+    int r = 0;
+
+    if (runtime->inline_dedicated)
+        r = wr_pool_guest_add(runtime->pool, name, guest_blocks, poller, &poller->guest);
+    if (r == 0)
+        r = wr_thread_start(&poller->thread, name, stack_size, poller_main, poller);
+    poller->running = r == 0;
+    return r;
+}
+
 int wr_dispatch_start(weir_runtime *runtime, const struct wr_dispatch_options *options)
 {
-    for (unsigned i = 0; i < runtime->poller_count; i++) {
-        struct wr_poller *poller = &runtime->pollers[i];
-        char name[WR_THREAD_NAME_MAX];
+    char name[WR_THREAD_NAME_MAX];
+    int r = 0;
+
+    for (unsigned i = 0; i < runtime->poller_count && r == 0; i++) {
         snprintf(name, sizeof name, "%.8s-p%u", options->name, i % 1000u);
-        int r = wr_thread_start(&poller->thread, name, options->stack_size,
-                                poller_main, poller);
-        if (r < 0)
-            return r;
-        poller->running = true;
+        r = start_poller(&runtime->pollers[i], name, options->stack_size);
     }
-    await_kept(runtime);
-    return 0;
+    if (r == 0 && runtime->inline_dedicated) {
+        snprintf(name, sizeof name, "%.8s-dog", options->name);
+        r = wr_watchdog_start(&runtime->watchdog, runtime, name, options->stack_size);
+    }
+    if (r == 0)
+        await_kept(runtime);
+    return r;
+}
+
+static void stop_poller(struct wr_poller *poller)
+{
+    /* release: pairs with the acquire load in wr_poller_main() */
+    atomic_store_explicit(&poller->stop, 1, memory_order_release);
+    wr_futex_wake(&poller->stop, 1);
+    if (poller->runtime->lease)
+        wr_guard_wake(poller);
+    wr_poller_doorbell(poller);
+    wr_thread_join(&poller->thread);
+    poller->running = false;
 }
 
 void wr_dispatch_stop(weir_runtime *runtime)
 {
     for (unsigned i = 0; i < runtime->poller_count; i++) {
-        struct wr_poller *poller = &runtime->pollers[i];
-        if (!poller->running)
-            continue;
-        /* release: pairs with the acquire load in wr_poller_main() */
-        atomic_store_explicit(&poller->stop, 1, memory_order_release);
-        wr_futex_wake(&poller->stop, 1);
-        if (runtime->lease)
-            wr_guard_wake(poller);
-        wr_poller_doorbell(poller);
-        wr_thread_join(&poller->thread);
-        poller->running = false;
+        if (runtime->pollers[i].running)
+            stop_poller(&runtime->pollers[i]);
+    }
+    /* Behind them: one may end in a callback that waits for the pool. */
+    wr_watchdog_stop(&runtime->watchdog);
+    for (unsigned i = 0; i < runtime->poller_count; i++) {
+        wr_pool_guest_remove(runtime->pollers[i].guest);
+        runtime->pollers[i].guest = NULL;
     }
 }
 
@@ -265,6 +298,10 @@ void wr_dispatch_watch(void *context)
 
     /* seq_cst: pairs with the looks in wr_harvest_watch(), and with the load below as there */
     atomic_store_explicit(&poller->tick_wanted, 1, memory_order_seq_cst);
+    if (runtime->inline_dedicated) {
+        wr_watchdog_call(&runtime->watchdog);
+        return;
+    }
     if (!runtime->lease) {
         wr_poller_doorbell(poller);
         return;
@@ -298,6 +335,25 @@ uint32_t wr_dispatch_shard(weir_runtime *runtime)
 struct wr_pool *wr_dispatch_pool(weir_runtime *runtime)
 {
     return runtime->pool;
+}
+
+int wr_dispatch_sleep(weir_runtime *runtime, _Atomic uint32_t *word, uint32_t seen,
+                      weir_time deadline)
+{
+    int r;
+
+    if (wr_inline_sleep(runtime, word, seen, deadline, &r))
+        return r;
+    wr_pool_blocking_begin();
+    r = wr_futex_wait(word, seen, deadline);
+    wr_pool_blocking_end();
+    return r;
+}
+
+void wr_dispatch_wake(weir_runtime *runtime, _Atomic uint32_t *word)
+{
+    wr_futex_wake(word, INT_MAX);
+    wr_inline_wake(runtime);
 }
 
 bool wr_dispatch_stopping(const weir_runtime *runtime)

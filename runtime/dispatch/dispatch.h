@@ -17,6 +17,7 @@
 #include "dispatch/source.h"
 #include "dispatch/timer.h"
 #include "dispatch/turns.h"
+#include "dispatch/watchdog.h"
 #include "os/thread.h"
 #include "poll/poller.h"
 #include "queue/ready.h"
@@ -40,6 +41,7 @@ struct wr_poller {
     bool ticking; /* the poller alone: it watches over the pool */
     weir_time next_tick;
     bool timed;                                 /* who polls, alone: a deadline is armed */
+    bool waited;                /* the lease's holder, alone: it has been in the kernel */
     _Atomic uint32_t stop;
     _Atomic uint32_t tick_wanted; /* the pool asked to be watched */
     /* the polling lease (lease.c) */
@@ -49,9 +51,14 @@ struct wr_poller {
     bool alarmed;               /* who holds the lease, alone: it has set the alarm, */
     uint32_t alarms;            /* how often, */
     weir_time alarms_counted;   /* and when it last looked at the clock for that */
+    /* inline callbacks of a dedicated poller (inline.c, watchdog.c) */
+    struct wr_worker *guest;
+    _Atomic uint32_t section, napping;
+    uint32_t section_seen; /* the watchdog alone */
     /* counters: written by who polls, read by anybody */
     WR_ALIGN_LINE _Atomic uint64_t waits;
     _Atomic uint64_t harvested, stale_drops, sync_wakes, pushes, timers_expired, poll_errors;
+    _Atomic uint64_t inline_turns;
     /* written by many */
     WR_ALIGN_LINE _Atomic uint64_t turns;
     _Atomic uint64_t doorbells;
@@ -67,8 +74,8 @@ struct wr_dispatch_options {
     uint32_t sources_max;
     size_t source_size; /* of the largest thing built on a source */
     size_t stack_size;
-    bool per_event, lease;
     unsigned recv_buffers;              /* of completion mode, a poller; 0: readiness */
+    bool per_event, lease, inline_callbacks;
     const struct wr_poll_ops *ops;
 };
 
@@ -88,6 +95,9 @@ struct weir_runtime {
     size_t inbound_offset;
     bool lease;                                 /* idle workers poll */
     wr_turn_fn *turn[WR_KINDS];                 /* the layers above fill theirs in */
+    bool inline_callbacks; /* who polled runs them */
+    bool inline_dedicated; /* and that is a poller's own thread */
+    struct wr_watchdog watchdog;
     pid_t pid;                 /* who made it: not the child of a fork */
     _Atomic uint32_t stopping; /* destroy has begun */
     _Atomic uint32_t draining;
@@ -97,6 +107,7 @@ struct weir_runtime {
     void (*thread_start)(const char *name, void *context);
     void (*thread_stop)(const char *name, void *context);
     void *thread_context;
+    void (*callbacks_end)(void); /* a thread that ran callbacks ends: the net layer's own */
     void *net; /* the net layer's own */
     struct wr_turns turns;
     size_t write_budget; /* bytes that may wait to be sent, on all sockets together */

@@ -35,7 +35,7 @@ int wr_harvest_wait(struct wr_poller *poller, weir_time until)
     return count;
 }
 
-void wr_harvest_deliver(struct wr_poller *poller, int count, struct wr_source **ret_kept)
+unsigned wr_harvest_collect(struct wr_poller *poller, int count, struct wr_source **ret_kept)
 {
     weir_runtime *runtime = poller->runtime;
     unsigned pushed = 0;
@@ -64,10 +64,15 @@ void wr_harvest_deliver(struct wr_poller *poller, int count, struct wr_source **
     }
     if (count > 0)
         atomic_fetch_add_explicit(&poller->harvested, (unsigned)count, memory_order_relaxed);
-    if (pushed > 0) {
+    if (pushed > 0)
         atomic_fetch_add_explicit(&poller->pushes, pushed, memory_order_relaxed);
+    return pushed;
+}
+
+void wr_harvest_deliver(struct wr_poller *poller, int count, struct wr_source **ret_kept)
+{
+    if (wr_harvest_collect(poller, count, ret_kept) > 0)
         wr_pump_kick(&poller->pump);
-    }
 }
 
 weir_time wr_harvest_watch(struct wr_poller *poller)

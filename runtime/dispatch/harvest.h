@@ -11,7 +11,9 @@ int wr_harvest_wait(struct wr_poller *poller, weir_time until);
  * turn is handed to the caller, who runs it; the others go to the ready queue, and the pump is
  * kicked. */
 void wr_harvest_deliver(struct wr_poller *poller, int count, struct wr_source **ret_kept);
-/* The watch over the pool, by the poller's own thread: ticks when that is due. Returns when the
+/* The same without the kick. Returns how many were pushed; the caller sees to them. */
+unsigned wr_harvest_collect(struct wr_poller *poller, int count, struct wr_source **ret_kept);
+/* The watch over the pool, by one thread: ticks when that is due. Returns when the
  * next tick is, WEIR_NEVER when the pool needs none. */
 weir_time wr_harvest_watch(struct wr_poller *poller);
 

@@ -54,6 +54,7 @@
 #include "dispatch/dispatch.h"
 #include "dispatch/harvest.h"
 #include "dispatch/hub.h"
+#include "dispatch/inline.h"
 #include "os/alarm.h"
 #include "os/clock.h"
 #include "os/futex.h"
@@ -171,10 +172,28 @@ static int idle_wait(void *context, int lease)
 
     if (poller->alarmed)
         move_alarm(poller, 0);
-    int count = wr_harvest_wait(poller, WEIR_NEVER);
+    /* What an earlier holder has pushed, and left to its own thread, is there to be taken. */
+    bool ready = runtime->inline_callbacks && wr_ready_size(poller->ready) > 0;
+    int count = wr_harvest_wait(poller, ready ? 0 : WEIR_NEVER);
+    poller->waited = true;
 
     atomic_fetch_add_explicit(&poller->polls, 1, memory_order_relaxed);
     return count;
+}
+
+/* NULL: the caller has nothing to run. Who has not waited has an item to run before. */
+static void *collect_inline(struct wr_poller *poller, int count)
+{
+    bool waited = poller->waited;
+
+    poller->waited = false;
+    wr_harvest_collect(poller, count, NULL);
+    if (wr_ready_size(poller->ready) == 0)
+        return NULL;
+    if (waited)
+        return poller;
+    wr_pump_kick(&poller->pump);
+    return NULL;
 }
 
 static void *idle_finish(void *context, int lease, int count)
@@ -182,6 +201,7 @@ static void *idle_finish(void *context, int lease, int count)
     weir_runtime *runtime = context;
     struct wr_poller *poller = &runtime->pollers[lease];
     struct wr_source *kept = NULL;
+    void *item;
 
     WR_ASSERT(atomic_load_explicit(&poller->lease, memory_order_relaxed) == WR_LEASE_WAITING);
     /* seq_cst, both: pair with the two in guard_sleep() */
@@ -192,17 +212,26 @@ static void *idle_finish(void *context, int lease, int count)
         move_alarm(poller, TICK_NS);
     else if (guard & (ASLEEP | RESTING))
         wr_guard_wake(poller);
-    wr_harvest_deliver(poller, count, &kept);
+    if (runtime->inline_callbacks)
+        item = collect_inline(poller, count);
+    else {
+        wr_harvest_deliver(poller, count, &kept);
+        item = kept;
+    }
     /* release: pairs with the acquire of the next holder in move_lease() */
     atomic_store_explicit(&poller->lease, WR_LEASE_FREE, memory_order_release);
     WR_LEASE_SEAM(WR_LEASE_SEAM_FREE, poller);
-    return kept;
+    return item;
 }
 
 static void idle_run(void *context, void *item)
 {
-    (void)context;
-    wr_source_run(item);
+    weir_runtime *runtime = context;
+
+    if (runtime->inline_callbacks)
+        wr_inline_run(item);
+    else
+        wr_source_run(item);
 }
 
 static void idle_wake(void *context, int lease)
@@ -317,6 +346,9 @@ static void take_over(struct guard *guard)
     struct wr_poller *poller = guard->poller;
     struct wr_pool *pool = poller->runtime->pool;
 
+    /* What a worker has pushed and not begun. Without inline callbacks the pump knows of it. */
+    if (poller->runtime->inline_callbacks)
+        wr_inline_spill(poller);
     if (wr_pool_wake(pool))
         return;
     WR_LEASE_SEAM(WR_LEASE_SEAM_TAKING, poller);

@@ -2,13 +2,11 @@
 #include "dispatch/source.h"
 
 #include <errno.h>
-#include <limits.h>
 
 #include "base/assert.h"
 #include "dispatch/dispatch.h"
 #include "dispatch/hub.h"
 #include "dispatch/receive.h"
-#include "os/futex.h"
 
 #define READY_BITS (WR_IN | WR_OUT)
 
@@ -46,7 +44,7 @@ void wr_source_wake(struct wr_source *source, uint32_t bit)
     _Atomic uint32_t *wake = &source->wake[bit == WR_OUT];
     /* release: pairs with the acquire load of the futex word by the waiter */
     atomic_fetch_add_explicit(wake, 1, memory_order_release);
-    wr_futex_wake(wake, INT_MAX);
+    wr_dispatch_wake(source->poller->runtime, wake);
 }
 
 bool wr_source_event(struct wr_poller *poller, uint64_t token, uint32_t bits,

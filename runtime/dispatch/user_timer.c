@@ -49,7 +49,6 @@
  * of timers that nothing hangs in. After a last move that leaves neither POSTED nor RUNNING the
  * timer is not touched: it may be gone; waking fini() only uses its address. */
 #include <errno.h>
-#include <limits.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -61,7 +60,6 @@
 #include "dispatch/hub.h"
 #include "dispatch/user_timer.h"
 #include "os/clock.h"
-#include "os/futex.h"
 #include "os/lock.h"
 #include "work/pool.h"
 
@@ -223,6 +221,7 @@ static void rearm(weir_timer *timer)
 
 static void end_call(weir_timer *timer)
 {
+    weir_runtime *runtime = timer->runtime_;
     _Atomic uint32_t *word = word_of(timer);
 
     if (atomic_load_explicit(word, memory_order_relaxed) & REPEAT)
@@ -241,12 +240,13 @@ static void end_call(weir_timer *timer)
     if (new & POSTED)
         post(timer);                    /* fini() waits for POSTED, too: the timer is still there */
     else if (new & ENDED)
-        wr_futex_wake(word, INT_MAX);
+        wr_dispatch_wake(runtime, word);
 }
 
 static void run(weir_work *work, void *context)
 {
     weir_timer *timer = context;
+    weir_runtime *runtime = timer->runtime_;
     _Atomic uint32_t *word = word_of(timer);
     uint64_t missed;
 
@@ -263,7 +263,7 @@ static void run(weir_work *work, void *context)
                                                          memory_order_release,
                                                          memory_order_relaxed)) {
             if (old & ENDED)
-                wr_futex_wake(word, INT_MAX);
+                wr_dispatch_wake(runtime, word);
             return;
         }
     }
@@ -361,7 +361,6 @@ void weir_timer_fini(weir_timer *timer)
         return;
     }
     _Atomic uint32_t *word = word_of(timer);
-    bool announced = false;
     for (;;) {
         /* acquire: pairs with the release of the last move in end_call() or run(), and with that in
  * * expire() and drop, which may have seen to the deadline without any call having come of it */
@@ -369,11 +368,6 @@ void weir_timer_fini(weir_timer *timer)
         if (!(state & (POSTED | RUNNING)))
             break;
         /* The item may wait for this very worker: let the pool replace it. */
-        if (!announced)
-            wr_pool_blocking_begin();
-        announced = true;
-        wr_futex_wait(word, state, WEIR_NEVER);
+        wr_dispatch_sleep(timer->runtime_, word, state, WEIR_NEVER);
     }
-    if (announced)
-        wr_pool_blocking_end();
 }

@@ -18,9 +18,10 @@
 
 #include "base/assert.h"
 #include "base/list.h"
+#include "dispatch/hub.h"
+#include "dispatch/inline.h"
 #include "net/net.h"
 #include "os/clock.h"
-#include "os/futex.h"
 #include "os/sock.h"
 
 /* What a lingering socket reads and drops before it gives up and resets. */
@@ -145,6 +146,11 @@ enum wr_turn wr_close_turn(weir_socket *socket, struct wr_scratch *scratch, uint
     /* Who sets it behind this look asks for a turn afterwards. */
     if (!wr_closing(socket))
         return WR_TURN_DONE;
+    /* The end waits for the ring to let go, which the ring's own thread cannot: a worker's turn. */
+    if (wr_inline_owns(&socket->source)) {
+        wr_source_schedule(&socket->source, WR_CTL | (flags & WR_TIMER));
+        return WR_TURN_DONE;
+    }
     wr_lock(&socket->out.lock);
     bool reset = socket->reset || socket->write_errno;
     bool flushing = socket->out.head != NULL;
@@ -194,34 +200,39 @@ int weir_listener_close(weir_listener *listener, weir_closed_fn *closed, void *c
     return wr_close_begin(&listener->socket, false, closed, context);
 }
 
-static void wake_closer(void *word)
+struct closer {
+    _Atomic uint32_t done;
+    weir_runtime *runtime;
+};
+
+static void wake_closer(void *context)
 {
-    _Atomic uint32_t *done = word;
-    /* release: pairs with the acquire load in weir_close_wait() */
-    atomic_store_explicit(done, 1, memory_order_release);
-    wr_futex_wake(done, 1);
+    struct closer *closer = context;
+    weir_runtime *runtime = closer->runtime;
+    /* release: pairs with the acquire load in weir_close_wait(), after which it may be gone */
+    atomic_store_explicit(&closer->done, 1, memory_order_release);
+    wr_dispatch_wake(runtime, &closer->done);
 }
 
 int weir_close_wait(weir_socket *socket)
 {
-    _Atomic uint32_t done = 0;
+    struct closer closer = {.done = 0};
 
     if (!socket || socket->source.kind == WR_LISTENER)
         return -EINVAL;
     if (wr_source_current() == &socket->source)
         return -EDEADLK;
     weir_runtime *runtime = socket->source.poller->runtime;
+    closer.runtime = runtime;
     wr_dispatch_enter(runtime);
-    int r = wr_close_begin(socket, false, wake_closer, &done);
+    int r = wr_close_begin(socket, false, wake_closer, &closer);
     if (r < 0) {
         wr_dispatch_leave(runtime);
         return r;
     }
-    wr_pool_blocking_begin();
     /* acquire: pairs with the release store in wake_closer() */
-    while (!atomic_load_explicit(&done, memory_order_acquire))
-        wr_futex_wait(&done, 0, WEIR_NEVER);
-    wr_pool_blocking_end();
+    while (!atomic_load_explicit(&closer.done, memory_order_acquire))
+        wr_dispatch_sleep(runtime, &closer.done, 0, WEIR_NEVER);
     wr_dispatch_leave(runtime);
     return 0;
 }

@@ -17,10 +17,10 @@
 
 #include "base/assert.h"
 #include "base/list.h"
+#include "dispatch/hub.h"
 #include "dispatch/watch.h"
 #include "net/net.h"
 #include "os/clock.h"
-#include "os/futex.h"
 
 #ifdef WEIR_FAULTS
 void (*wr_net_seam_hook)(enum wr_net_seam seam);
@@ -151,9 +151,8 @@ ssize_t wr_op_start(weir_socket *socket, weir_op *op, weir_time deadline)
 static int sleep_for(weir_socket *socket, struct wr_line *line, uint32_t seen, weir_time deadline)
 {
     wr_unlock(&line->lock);
-    wr_pool_blocking_begin();
-    int r = wr_futex_wait(&socket->source.wake[line == &socket->out], seen, deadline);
-    wr_pool_blocking_end();
+    int r = wr_dispatch_sleep(socket->source.poller->runtime,
+                              &socket->source.wake[line == &socket->out], seen, deadline);
     wr_lock(&line->lock);
     return r;
 }

@@ -23,6 +23,10 @@
 void wr_pool_blocking_begin(void)
 {
     struct wr_worker *worker = wr_worker_current();
+    if (worker && worker->guest_block) {
+        wr_guest_blocking_begin(worker);
+        return;
+    }
     if (!worker || worker->lane != &worker->pool->io)
         return;
     struct wr_pool *pool = worker->pool;
@@ -56,9 +60,9 @@ void wr_pool_blocking_begin(void)
 void wr_pool_blocking_end(void)
 {
     struct wr_worker *worker = wr_worker_current();
-    if (!worker || worker->lane != &worker->pool->io || worker->block_depth == 0)
+    if (!worker || worker->block_depth == 0)
         return;
-    if (--worker->block_depth > 0)
+    if (--worker->block_depth > 0 || worker->guest_block)
         return;
     wr_lock(&worker->lane->lock);
     WR_ASSERT(worker->lane->blocked > 0);

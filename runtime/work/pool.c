@@ -143,6 +143,7 @@ int wr_pool_create(struct wr_pool **ret_pool, const struct wr_pool_options *opti
     if (options->name)
         memcpy(pool->name, options->name, strnlen(options->name, WR_POOL_NAME_MAX));
     pool->io.target = options->workers;
+    wr_list_init(&pool->guests);
 
     int r = lane_init(pool, &pool->io, 'w', options->workers_max);
     if (r == 0)
@@ -183,6 +184,7 @@ void wr_pool_destroy(struct wr_pool *pool)
     end_lane(pool, &pool->blocking);
     end_lane(pool, &pool->io);
     WR_ASSERT(!wr_inject_maybe(pool->inject) && !pool->blocking.first);
+    WR_ASSERT(wr_list_empty(&pool->guests));
     pool_free(pool);
 }
 
@@ -321,7 +323,8 @@ static size_t describe(char *text, size_t room, const char *separator, struct wr
 {
     int subject = atomic_load_explicit(&worker->subject, memory_order_relaxed);
     uintptr_t function = atomic_load_explicit(&worker->inside, memory_order_relaxed);
-    int length = snprintf(text, room, "%s %s for %" PRId64 " ms ", separator, worker->thread.name,
+    int length = snprintf(text, room, "%s %s%s for %" PRId64 " ms ", separator,
+                          worker->guest_block ? "poller " : "", worker->thread.name,
                           inside / 1000000);
     if (subject >= 0)
         length += snprintf(text + length, room - (size_t)length, "in descriptor %d", subject);
@@ -331,33 +334,48 @@ static size_t describe(char *text, size_t room, const char *separator, struct wr
     return (size_t)length;
 }
 
+/* What is said of those that are stuck. */
+struct stuck {
+    weir_time now;
+    bool say, any;
+    size_t length;
+    char text[WR_STUCK_TEXT_MAX];
+};
+
+/* Under the lock. */
+static void look_at(struct stuck *stuck, struct wr_worker *worker)
+{
+    weir_time inside = time_inside(worker, stuck->now);
+
+    stuck->any = stuck->any || inside >= 0;
+    if (stuck->say && inside >= WR_POOL_STUCK_NS &&
+        stuck->length < sizeof stuck->text - WR_STUCK_WORKER_MAX)
+        stuck->length += describe(stuck->text + stuck->length, sizeof stuck->text - stuck->length,
+                                  stuck->length > 0 ? "," : "", worker, inside);
+}
+
 bool wr_pool_name_stuck(struct wr_pool *pool, weir_time now)
 {
     struct wr_lane *lane = &pool->io;
-    char text[WR_STUCK_TEXT_MAX] = "";
-    size_t length = 0;
-    bool any = false;
+    struct stuck stuck = {.now = now};
 
     wr_lock(&lane->lock);
-    bool say = now >= pool->stuck_said;
+    stuck.say = now >= pool->stuck_said;
+    for (struct wr_list *node = pool->guests.next; node != &pool->guests; node = node->next)
+        look_at(&stuck, WR_CONTAINER_OF(node, struct wr_worker, node));
     unsigned left = lane->threads;
     for (unsigned i = 0; i < lane->threads_max && left > 0; i++) {
-        struct wr_worker *worker = lane->slots[i];
-        if (!worker)
+        if (!lane->slots[i])
             continue;
         left--;
-        weir_time inside = time_inside(worker, now);
-        any = any || inside >= 0;
-        if (say && inside >= WR_POOL_STUCK_NS && length < sizeof text - WR_STUCK_WORKER_MAX)
-            length += describe(text + length, sizeof text - length, length > 0 ? "," : "", worker,
-                               inside);
+        look_at(&stuck, lane->slots[i]);
     }
-    if (length > 0)
+    if (stuck.length > 0)
         pool->stuck_said = now + STUCK_SAID_NS;
     wr_unlock(&lane->lock);
-    if (length > 0)
-        wr_log(pool->options.log, WEIR_LOG_WARN, "callbacks do not return:%s", text);
-    return any;
+    if (stuck.length > 0)
+        wr_log(pool->options.log, WEIR_LOG_WARN, "callbacks do not return:%s", stuck.text);
+    return stuck.any;
 }
 
 bool wr_pool_tick(struct wr_pool *pool, weir_time now)
@@ -390,6 +408,10 @@ void wr_pool_stats_get(struct wr_pool *pool, struct wr_pool_stats *ret_stats)
     stats.posts = wr_inject_pushes(pool->inject);
     wr_lock(&io->lock);
     stats.items_run = wr_worker_started(io);
+    for (struct wr_list *node = pool->guests.next; node != &pool->guests; node = node->next) {
+        const struct wr_worker *guest = WR_CONTAINER_OF(node, struct wr_worker, node);
+        stats.items_run += atomic_load_explicit(&guest->started, memory_order_relaxed);
+    }
     stats.wakes = io->wakes;
     stats.parks = io->parks;
     stats.compensations = io->compensations;

@@ -97,6 +97,22 @@ void wr_pool_note(int subject);
 bool wr_pool_name_stuck(struct wr_pool *pool, weir_time now);
 #define WR_POOL_STUCK_NS 100000000
 
+/* A thread that is not the pool's and runs items (guest.c): to announced blocks, notes and the
+ * naming of stuck callbacks it is like a worker. */
+struct wr_worker;
+/* `block` is called on the guest when a callback announces a block, its first one. 0 or -ENOMEM.
+ * Owner: the caller; any thread, as long as the pool lives. */
+int wr_pool_guest_add(struct wr_pool *pool, const char *name, void (*block)(void *context),
+                      void *context, struct wr_worker **ret_guest);
+/* When its thread has ended. NULL is fine. */
+void wr_pool_guest_remove(struct wr_worker *guest);
+/* The calling thread is that guest from now on; NULL: no more. */
+void wr_pool_guest_here(struct wr_worker *guest);
+/* On a worker or guest: one item begins, another begins at once, the item ends. */
+void wr_pool_item_begin(uintptr_t function);
+void wr_pool_item_next(uintptr_t function);
+void wr_pool_item_end(void);
+
 /* The detector: compensates when items are waiting and none was started since the tick before, says
  * when jobs have waited long for the blocking lane.
  * True: keep ticking; false: nothing waits, watch() will be called again. One thread at a time. */

@@ -40,6 +40,8 @@ struct wr_worker {
     _Atomic uint32_t created;                   /* who started it is done with this memory */
     uint64_t seen_started;                      /* by wr_pool_name_stuck(), at seen_at; */
     weir_time seen_at;                          /* under the lock */
+    void (*guest_block)(void *context);         /* set: a guest, of no lane */
+    void *guest_context;
     struct wr_thread thread;
 };
 
@@ -81,6 +83,7 @@ struct wr_pool {
     weir_time stuck_said;                       /* when stuck workers may be named; io.lock */
     struct wr_inject *inject;
     struct wr_lane io, blocking;
+    struct wr_list guests;                      /* under io.lock */
 
     /* who ticks, alone */
     bool tick_armed;                            /* tick_started is of the tick before */
@@ -92,7 +95,7 @@ struct wr_pool {
 };
 
 /* ---- worker.c ---- */
-/* The calling thread's worker of any pool, or NULL. */
+/* The calling thread's worker (or guest) of any pool, or NULL. */
 struct wr_worker *wr_worker_current(void);
 /* Starts a thread that the caller has counted (wr_worker_count()). 0, -ENOMEM, -EAGAIN: it is
  * counted no more. Without the lock. */
@@ -135,6 +138,9 @@ struct wr_worker *wr_park_take_idle(struct wr_lane *lane, int *ret_lease);
 void wr_park_rouse(struct wr_pool *pool, struct wr_worker *worker, int lease);
 /* Under the lock: the same for all; wakes them itself. */
 void wr_park_wake_all(struct wr_pool *pool, struct wr_lane *lane);
+
+/* ---- guest.c ---- */
+void wr_guest_blocking_begin(struct wr_worker *guest);
 
 /* ---- blocking.c ---- */
 /* Says when jobs have waited long for the lane. True: some wait, and it has not been said: look

@@ -79,6 +79,30 @@ void wr_worker_end(struct wr_worker *worker)
         wr_pool_blocking_end();
 }
 
+void wr_pool_guest_here(struct wr_worker *guest)
+{
+    WR_ASSERT(!guest || guest->guest_block);
+    current = guest;
+}
+
+void wr_pool_item_begin(uintptr_t function)
+{
+    WR_ASSERT(current);
+    wr_worker_begin(current, function);
+}
+
+void wr_pool_item_end(void)
+{
+    WR_ASSERT(current);
+    wr_worker_end(current);
+}
+
+void wr_pool_item_next(uintptr_t function)
+{
+    wr_pool_item_end();
+    wr_pool_item_begin(function);
+}
+
 void wr_worker_run(struct wr_worker *worker, weir_work *work)
 {
     weir_work_fn *run = work->run_;

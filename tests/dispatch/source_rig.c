@@ -1,5 +1,8 @@
 #include "source_rig.h"
 
+#include <limits.h>
+
+#include "os/futex.h"
 #include "support/test.h"
 
 struct glass glass;
@@ -20,6 +23,12 @@ void wr_dispatch_post_turn(weir_runtime *runtime, struct wr_source *source)
 bool wr_dispatch_stopping(const weir_runtime *runtime)
 {
     return atomic_load(&runtime->stopping);
+}
+
+void wr_dispatch_wake(weir_runtime *runtime, _Atomic uint32_t *word)
+{
+    cr_assert_eq(runtime, &glass.runtime);
+    wr_futex_wake(word, INT_MAX);
 }
 
 void wr_pool_note(int subject)

@@ -1,8 +1,11 @@
 #include "timer_rig.h"
 
+#include <limits.h>
+
 #include "dispatch/hub.h"
 #include "dispatch/user_timer.h"
 #include "os/clock.h"
+#include "os/futex.h"
 #include "support/test.h"
 #include "work/pool.h"
 
@@ -72,15 +75,21 @@ void wr_pool_post_own(struct wr_pool *pool, weir_work *work)
     pthread_mutex_unlock(&rig.lock);
 }
 
-void wr_pool_blocking_begin(void)
+int wr_dispatch_sleep(weir_runtime *runtime, _Atomic uint32_t *word, uint32_t seen,
+                      weir_time deadline)
 {
+    cr_assert_eq(runtime, rig_runtime());
     rig.blocks++;
     pass(&rig.on_block);
+    int r = wr_futex_wait(word, seen, deadline);
+    rig.unblocks++;
+    return r;
 }
 
-void wr_pool_blocking_end(void)
+void wr_dispatch_wake(weir_runtime *runtime, _Atomic uint32_t *word)
 {
-    rig.unblocks++;
+    cr_assert_eq(runtime, rig_runtime());
+    wr_futex_wake(word, INT_MAX);
 }
 
 void weir_work_init(weir_work *work, weir_work_fn *run, void *context)

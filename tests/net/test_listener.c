@@ -174,6 +174,8 @@ Test(listener, closing_it_in_its_callback_brings_no_other, .timeout = 30) /* (F0
     struct rig_busy busy;
     struct accepting accepting = {.count = 0};
 
+    if (rig_pollers_call())
+        cr_skip_test("busy workers hold up no callback here");
     rig_open(&rig, 1);
     weir_listener *listener = listen_on(&rig, "127.0.0.1:0", close_own, &accepting);
     rig_busy_begin(&rig, &busy, 1);

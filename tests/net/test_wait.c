@@ -205,6 +205,8 @@ Test(wait, a_late_receiver_does_not_overtake_one_that_waits, .timeout = 30) /* (
     weir_socket *socket;
     char bytes[2] = {0};
 
+    if (rig_pollers_call())
+        cr_skip_test("busy workers hold up no callback here");
     rig_open(&rig, 1);
     int peer = rig_unix(&rig, NULL, &socket);
     rig_op_init(&ops[0]);

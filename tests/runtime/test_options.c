@@ -353,6 +353,11 @@ OptionsTest(words_are_taken_as_they_are_written)
     cr_assert_eq(resolved(&user).recv, WEIR_RECV_COMPLETION);
     user.recv = WEIR_RECV_READINESS;
     cr_assert_eq(resolved(&user).recv, WEIR_RECV_READINESS);
+    cr_assert_eq(resolved(&user).inline_callbacks, WEIR_INLINE_OFF);
+    cr_assert_eq(setenv("WEIR_INLINE", "1", 1), 0);
+    cr_assert_eq(resolved(&user).inline_callbacks, WEIR_INLINE_ON);
+    user.inline_callbacks = WEIR_INLINE_OFF;
+    cr_assert_eq(resolved(&user).inline_callbacks, WEIR_INLINE_OFF);
 }
 
 OptionsTest(words_that_do_not_exist_are_refused)
@@ -365,8 +370,8 @@ OptionsTest(words_that_do_not_exist_are_refused)
         expect_variable_refused("WEIR_POLL", bad[i], "dedicated");
         expect_variable_refused("WEIR_RECV", bad[i], "readiness, completion");
     }
-    expect_variable_refused("WEIR_INLINE", "", "0");
-    expect_variable_refused("WEIR_INLINE", "yes", "0");
+    expect_variable_refused("WEIR_INLINE", "", "0, 1");
+    expect_variable_refused("WEIR_INLINE", "yes", "0, 1");
     weir_options user = listening();
     user.backend = (enum weir_backend)4;
     expect_refused(&user, "option backend: 4", "auto, epoll, io_uring");
@@ -377,6 +382,9 @@ OptionsTest(words_that_do_not_exist_are_refused)
     user.recv = (enum weir_recv)3;
     expect_refused(&user, "option recv: 3", "readiness, completion");
     user = listening();
+    user.inline_callbacks = (enum weir_inline)3;
+    expect_refused(&user, "option inline_callbacks: 3", "0, 1");
+    user = listening();
     user.log_level = (enum weir_log_level)6;
     expect_refused(&user, "option log_level: 6", "off, error, warn, info, debug");
 }
@@ -384,7 +392,6 @@ OptionsTest(words_that_do_not_exist_are_refused)
 OptionsTest(what_this_build_lacks_is_said_to_be_lacking)
 {
     static const struct { const char *variable, *has, *all, *lacks[2]; } rows[] = {
-        { "WEIR_INLINE", "0", "0", { "1", NULL } },
         { "WEIR_RECV", "completion", "readiness, completion", { "zerocopy", NULL } },
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

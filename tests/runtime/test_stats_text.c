@@ -38,7 +38,7 @@ Test(stats_text, text_has_a_line_for_every_field, .timeout = 30)
     cr_assert_eq(count(text, "\n"), FIELDS);
     cr_assert_eq(strncmp(text, "waits 1\nevents 2\n", 17), 0);
     char last[64];
-    snprintf(last, sizeof last, "\nrecv_rearmed %zu\n", FIELDS);
+    snprintf(last, sizeof last, "\ninline_turns %zu\n", FIELDS);
     cr_assert_str_eq(text + strlen(text) - strlen(last), last);
     for (size_t i = 1; i <= FIELDS; i++) {
         char value[32];

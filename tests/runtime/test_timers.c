@@ -440,6 +440,8 @@ static void read_with_a_passed_deadline(bool later)
     struct rig_busy busy;
     struct reader reader = {.stop = later};
 
+    if (rig_pollers_call())
+        cr_skip_test("busy workers hold up no callback here");
     rig_open(&rig, 1);
     int peer = rig_unix(&rig, NULL, &reader.socket);
     cr_assert_eq(weir_read_start(reader.socket, take_back, &reader), 0);

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #define PEER_MS 10000
@@ -235,6 +236,18 @@ void rig_busy_end(struct rig_busy *busy)
 {
     atomic_store(&busy->leave, 1);
     cr_assert(RIG_UNTIL(atomic_load(&busy->inside) == 0, 5000), "the workers stay busy");
+}
+
+static bool set_to(const char *variable, const char *value)
+{
+    const char *text = getenv(variable);
+    return text && strcmp(text, value) == 0;
+}
+
+bool rig_pollers_call(void)
+{
+    return set_to("WEIR_INLINE", "1") && !set_to("WEIR_DISPATCH", "per-event") &&
+           (set_to("WEIR_POLL", "dedicated") || set_to("WEIR_BACKEND", "io_uring"));
 }
 
 void rig_sleep_ms(int milliseconds)

@@ -59,6 +59,9 @@ struct rig_busy {
 void rig_busy_begin(struct rig *rig, struct rig_busy *busy, unsigned workers);
 void rig_busy_end(struct rig_busy *busy);
 
+/* The settings of this run make pollers' own threads run callbacks: busy workers hold up none. */
+bool rig_pollers_call(void);
+
 void rig_sleep_ms(int milliseconds);
 int64_t rig_now_ms(void);
 /* A factor for what is measured in time: sanitizers make everything slower. */
