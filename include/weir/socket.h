@@ -93,6 +93,9 @@ typedef void weir_read_fn(weir_socket *socket, const weir_view *view, int status
  */
 typedef void weir_drain_fn(weir_socket *socket, int status, void *context);
 
+/** The peer of a stream has finished sending, or is gone. What it sent before can still be read. */
+typedef void weir_peer_closed_fn(weir_socket *socket, void *context);
+
 /** Nothing of the socket (or listener) will be touched or called any more; its pointer is dead. */
 typedef void weir_closed_fn(void *context);
 
@@ -240,6 +243,16 @@ WEIR_API int weir_read_stop(weir_socket *socket);
  * @return 0; -ECANCELED; -EINVAL.   Threads: any, also callbacks.   Blocks: no.
  */
 WEIR_API int weir_read_deadline(weir_socket *socket, weir_time deadline);
+
+/**
+ * Be told, without reading, when the peer of a stream has finished or is gone: once for each call,
+ * at once if that was before. Where the peer's end is seen only behind unread bytes (WEIR_RECV
+ * other than readiness) it is told as soon as it is seen. NULL: not any more.
+ * @return 0; -ECANCELED; -ENOMEM; -EINVAL NULL or not a stream.
+ * Threads: any, also callbacks.   Blocks: no.
+ */
+WEIR_API int weir_on_peer_closed(weir_socket *socket, weir_peer_closed_fn *on_peer_closed,
+                                 void *context);
 
 /**
  * Write, copying what is not sent at once. What one callback of the socket writes leaves in one

@@ -9,6 +9,7 @@
 #include "dispatch/receive.h"
 
 #define READY_BITS (WR_IN | WR_OUT)
+#define TURN_BITS (READY_BITS | WR_HUP)
 
 _Static_assert((int)WR_IN == (int)WR_POLL_IN && (int)WR_OUT == (int)WR_POLL_OUT &&
                    (int)WR_HUP == (int)WR_POLL_HUP,
@@ -36,7 +37,7 @@ uint32_t wr_source_flags(struct wr_source *source)
 /* Does the word ask for a turn? */
 static bool wants_turn(uint64_t word)
 {
-    return word & (WR_CTL | WR_TIMER) || ((word >> WR_WANT_SHIFT) & word & READY_BITS);
+    return word & (WR_CTL | WR_TIMER) || ((word >> WR_WANT_SHIFT) & word & TURN_BITS);
 }
 
 void wr_source_wake(struct wr_source *source, uint32_t bit)
@@ -94,16 +95,18 @@ static void finish(struct wr_source *source)
 }
 
 /* The first act of a turn. Readiness that no asynchronous operation wants stays: a thread that is
- * between its clear and its wait relies on it. Returns HUP and what was taken. */
+ * between its clear and its wait relies on it. HUP stays, so what is taken is the want of it.
+ * Returns HUP and what was taken. */
 static uint64_t take(struct wr_source *source)
 {
-    uint64_t word = atomic_load_explicit(&source->word, memory_order_relaxed), mine;
+    uint64_t word = atomic_load_explicit(&source->word, memory_order_relaxed), mine, heard;
 
     do {
         WR_ASSERT(word & WR_LINKED);
         mine = word & (WR_CTL | WR_TIMER | ((word >> WR_WANT_SHIFT) & READY_BITS));
+        heard = (word & WR_HUP) << WR_WANT_SHIFT;
         /* acq_rel: pairs with finish() of the turn before and with the release of whoever linked */
-    } while (!atomic_compare_exchange_weak_explicit(&source->word, &word, word & ~mine,
+    } while (!atomic_compare_exchange_weak_explicit(&source->word, &word, word & ~(mine | heard),
                                                     memory_order_acq_rel, memory_order_relaxed));
     return mine | (word & WR_HUP);
 }

@@ -5,7 +5,7 @@
  * whole argument, and no fence is needed anywhere.
  *
  *   IN OUT      readiness: set by the poller with each edge, cleared by whoever is about to try
- *   HUP         the peer has finished or failed; stays
+ *   HUP         the peer has finished or failed; stays (so WANT_HUP is good for one turn)
  *   CTL TIMER   a turn is asked for: control (close, cancel, ended operations), a passed deadline
  *   LINKED      the source is in a queue, or a worker is in its turn (never both, never twice:
  *               D4, D5)
@@ -14,7 +14,8 @@
  *
  *   event    poller      set IN/OUT/HUP; clear WAIT_x of what was set and wake it; if WANT_x
  *                        matches and not LINKED: set LINKED and push on the ready queue
- *   take     worker      first act of a turn: clear CTL TIMER and those of IN OUT that are wanted
+ *   take     worker      first act of a turn: clear CTL TIMER and those of IN OUT that are wanted;
+ *                        WANT_HUP if HUP is set
  *   finish   worker      last act of a turn: LINKED off when nothing wanted is set, else queue
  *                        again
  *   want     any thread  set WANT_x; if x is set already and not LINKED: set LINKED and post
@@ -49,6 +50,7 @@ enum wr_source_flags {
     WR_LIVE = 1 << 9,               /* attached once, not released: destroy and drain find it */
     WR_WANT_IN = 1 << 12,       /* IN << 12 */
     WR_WANT_OUT = 1 << 13,
+    WR_WANT_HUP = 1 << 14,      /* HUP << 12 */
     WR_WAIT_IN = 1 << 16,       /* IN << 16 */
     WR_WAIT_OUT = 1 << 17
 };
@@ -91,7 +93,7 @@ void wr_source_run(struct wr_source *source);
 
 /* Any thread. `flags` of CTL, TIMER, IN, OUT. */
 void wr_source_schedule(struct wr_source *source, uint32_t flags);
-/* Any thread. `bits` of IN, OUT. */
+/* Any thread. `bits` of IN, OUT, HUP. */
 void wr_source_want(struct wr_source *source, uint32_t bits);
 void wr_source_unwant(struct wr_source *source, uint32_t bits);
 /* Whoever is about to try (and alone tries in that direction): clears readiness. */

@@ -50,6 +50,7 @@ int wr_close_begin(weir_socket *socket, bool reset, weir_closed_fn *closed, void
         r = -EALREADY;
     } else {
         if (!wr_closing(socket)) {
+            wr_peer_forget(socket);
             socket->closed = closed;
             socket->end_context = context;
             atomic_store_explicit(&socket->closing, true, memory_order_relaxed);

@@ -93,7 +93,7 @@ struct weir_socket {
     uint8_t write_errno; /* positive: why the stream broke; under out.lock */
     struct weir_deadline_ deadline; /* of reading; of accepting again; of lingering */
     union {
-        weir_drain_fn *on_drain; /* under out.lock */
+        weir_drain_fn *on_drain; /* under out.lock; by wr_drain_get(): see peer.c */
         weir_closed_fn *closed;  /* closing: under both locks */
     };
     void *end_context; /* of either */
@@ -195,6 +195,15 @@ ssize_t wr_receive_lent(weir_socket *socket, void *buffer, size_t size,
                         struct wr_buffer **ret_lent);
 /* It is connected: from now on there may be something to receive. */
 void wr_receive_begin(weir_socket *socket);
+
+/* ---- peer.c */
+/* Under out.lock, not closing: what weir_on_drain() was given. */
+weir_drain_fn *wr_drain_get(const weir_socket *socket, void **ret_context);
+void wr_drain_set(weir_socket *socket, weir_drain_fn *on_drain, void *context);
+/* Under both locks, just before it is closing. */
+void wr_peer_forget(weir_socket *socket);
+/* The turn, once HUP is seen: tells it if that was asked for. */
+void wr_peer_notify(weir_socket *socket);
 
 /* ---- read.c */
 /* False: nobody reads by views, so that operations may be there. */

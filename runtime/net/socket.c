@@ -59,6 +59,8 @@ enum wr_turn wr_socket_turn(struct wr_source *source, uint32_t flags)
     }
     if (flags & (WR_CTL | WR_OUT))
         wr_write_notify(socket);
+    if (flags & WR_HUP)
+        wr_peer_notify(socket);
     if (scratch && scratch->corked > 0)
         wr_cork_flush(socket, scratch);
     if (scratch)

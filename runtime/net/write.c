@@ -123,8 +123,9 @@ void wr_write_fin(weir_socket *socket)
 void wr_write_notify(weir_socket *socket)
 {
     wr_lock(&socket->out.lock);
-    weir_drain_fn *on_drain = socket->drained && !wr_closing(socket) ? socket->on_drain : NULL;
-    void *context = socket->end_context;
+    void *context = NULL;
+    weir_drain_fn *on_drain =
+        socket->drained && !wr_closing(socket) ? wr_drain_get(socket, &context) : NULL;
     int status = -socket->write_errno;
     socket->drained = false;
     wr_unlock(&socket->out.lock);
@@ -320,10 +321,8 @@ int weir_on_drain(weir_socket *socket, weir_drain_fn *on_drain, void *context)
         return -EINVAL;
     wr_lock(&socket->out.lock);
     int r = wr_closing(socket) ? -ECANCELED : 0;
-    if (r == 0) {
-        socket->on_drain = on_drain;
-        socket->end_context = context;
-    }
+    if (r == 0)
+        wr_drain_set(socket, on_drain, context);
     wr_unlock(&socket->out.lock);
     return r;
 }
