@@ -27,8 +27,11 @@ static int help(const struct serve *serve, const struct arg *args, size_t count)
     for (size_t i = 0; i < count; i++)
         help_line(args[i].name, value_name(args[i].kind), args[i].help);
     help_line("--quiet", "", "say nothing but errors");
+    help_line("--stats", "", "say the runtime's counters at the end; SIGUSR1: at any time");
     help_line("--help", "", "this text");
-    printf("\nWEIR_WORKERS, WEIR_BACKEND, WEIR_LOG and other variables set up the runtime.\n");
+    printf("\nVariables set up the runtime, see weir(7): WEIR_WORKERS=2, WEIR_LOG=info, ...\n");
+    printf("Its modes: WEIR_POLL=lease or dedicated; WEIR_BACKEND=io_uring, and with it\n");
+    printf("WEIR_RECV=completion; WEIR_INLINE=1 with any of these.\n");
     printf("SIGTERM or SIGINT ends it when work under way is done, a second one at once.\n");
     return 0;
 }
@@ -66,6 +69,10 @@ static int take(struct serve *serve, const struct arg *args, size_t count, const
 {
     if (strcmp(name, "--quiet") == 0) {
         serve->quiet = true;
+        return 1;
+    }
+    if (strcmp(name, "--stats") == 0) {
+        serve->stats = true;
         return 1;
     }
     if (strcmp(name, "--listen") == 0) {

@@ -83,6 +83,15 @@ static void say_hello(const struct serve *serve, weir_runtime *runtime, weir_lis
     fflush(stdout);
 }
 
+/* In one call: lines of others do not come between. */
+static void say_stats(const struct serve *serve, weir_runtime *runtime)
+{
+    static char text[16384];
+    int length = weir_stats_format(runtime, WEIR_STATS_TEXT, text, sizeof text);
+    if (length > 0 && (size_t)length < sizeof text)
+        fprintf(stderr, "%s: statistics:\n%s\n", serve->name, text);
+}
+
 /* Let work finish until the deadline or another signal. How many connections were given up. */
 static unsigned long long drain(const struct serve *serve, weir_runtime *runtime,
                                 const sigset_t *signals)
@@ -104,11 +113,13 @@ int serve_run(struct serve *serve)
 {
     /* Blocked before any thread starts, so that only sigwait() below sees them. A peer that is
      * gone must not end us by way of a pipe on stdout either. */
-    sigset_t signals;
+    sigset_t signals, questions;
     sigemptyset(&signals);
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGINT);
-    sigprocmask(SIG_BLOCK, &signals, NULL);
+    questions = signals;
+    sigaddset(&questions, SIGUSR1);
+    sigprocmask(SIG_BLOCK, &questions, NULL);
     signal(SIGPIPE, SIG_IGN);
 
     weir_options options = WEIR_OPTIONS_INIT;
@@ -130,7 +141,8 @@ int serve_run(struct serve *serve)
         say_hello(serve, runtime, listeners);
 
     int number;
-    sigwait(&signals, &number);
+    while (sigwait(&questions, &number) != 0 || number == SIGUSR1)
+        say_stats(serve, runtime);
     atomic_store_explicit(&serve_stopping, true, memory_order_relaxed);
     if (!serve->quiet)
         fprintf(stderr, "%s: ending, %u.%u s at most; once more to end at once\n", serve->name,
@@ -143,6 +155,8 @@ int serve_run(struct serve *serve)
                 given_up > 1 ? "s" : "");
     if (serve->stop)
         serve->stop(true);
+    if (serve->stats)
+        say_stats(serve, runtime);
     weir_runtime_destroy(runtime);
     return given_up > 0;
 }

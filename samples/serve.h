@@ -26,13 +26,15 @@ struct serve {
     unsigned address_count;
     unsigned drain_ms;
     bool quiet;
+    bool stats;                     /* say the runtime's counters at the end, too */
 };
 
 /** Set while the server ends: connections should be closed when their present work is done. */
 extern atomic_bool serve_stopping;
 
 /**
- * Run until SIGTERM or SIGINT: the whole life of the program.
+ * Run until SIGTERM or SIGINT: the whole life of the program. SIGUSR1: the runtime's counters go to
+ * stderr, a line each, an empty line behind them.
  * @return its exit code: 0 all work was finished; 1 it could not start, or some work was given up.
  */
 int serve_run(struct serve *serve);

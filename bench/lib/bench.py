@@ -59,7 +59,7 @@ def weir(args, name, sample="plaintext", words=(), **env):
     return Server(name, [in_build(args, "samples", sample), "--listen", "127.0.0.1:{port}", "--quiet", *words],
                   kind="echo" if sample == "echo" else "http",
                   env={"WEIR_LOG": "info"} | {f"WEIR_{key.upper()}": str(value) for key, value in env.items()},
-                  says=tuple(f"{key}={value}" for key, value in env.items()))
+                  says=tuple(f"{key}={value}" for key, value in env.items()), counts=True)
 
 
 def floor(args, kind="http", name="floor"):

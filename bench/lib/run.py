@@ -130,11 +130,13 @@ class Runner:
         def mark(name, client=None):
             marks[name] = proc.Machine.now(), self._usages(), proc.usage(client) if client else proc.Usage()
 
+        counters = running.statistics()
         mark("begin")
         load = self.generator.run(cell, running.port, self.plan.seconds, mark)
         if "end" not in marks:
             time.sleep(SETTLE)
             mark("end")
+        counters_after = running.statistics()
         before, usages, client = marks["begin"]
         after, usages_after, client_after = marks["end"]
         spent = {each: proc.spent(usages[each], usages_after[each]) for each in usages}
@@ -153,6 +155,11 @@ class Runner:
             row["cpu_us"] = spent[name].cpu_us / load.requests
             row["switches"] = spent[name].switches / load.requests
             row["client_us"] = ((after.client - before.client) * 1e6 + alive_us) / load.requests
+        if running.server.counts and not (counters and counters_after) and not load.error:
+            row["error"] = load.error = "the server does not tell its counters"
+        if counters and counters_after:
+            grown = {key: counters_after[key] - counters.get(key, 0) for key in ("waits", "events")}
+            row["events_per_wait"] = grown["events"] / grown["waits"] if grown["waits"] else None
         if load.error:
             say(f"FAILED {name}, {cell.name}: {load.error}")
         return row

@@ -31,6 +31,7 @@ class Server:
     env: dict = field(default_factory=dict)
     files: dict = field(default_factory=dict)       # name in {dir} -> text
     says: tuple = ()                                # what it must have printed when it listens
+    counts: bool = False                            # it writes its counters when it gets SIGUSR1
 
     def available(self):
         return shutil.which(self.argv[0]) is not None
@@ -115,6 +116,21 @@ class Running:
 
     def alive(self):
         return self.process.poll() is None
+
+    def statistics(self, patience=1.0):
+        """The counters of this moment by name; none of a server that has none to tell."""
+        if not self.server.counts or not self.alive():
+            return {}
+        place, end = os.path.getsize(self.log), time.monotonic() + patience
+        os.kill(self.process.pid, signal.SIGUSR1)
+        while time.monotonic() < end:
+            with open(self.log, "rb") as file:
+                file.seek(place)
+                found = re.search(r"statistics:\n(.*?)\n\n", file.read().decode(errors="replace"), re.DOTALL)
+            if found:
+                return {name: int(value) for name, value in re.findall(r"^(\w+) (\d+)$", found[1], re.MULTILINE)}
+            time.sleep(0.005)
+        return {}
 
     def output(self, length=2000):
         try:
