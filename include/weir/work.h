@@ -33,7 +33,9 @@ WEIR_API void weir_work_init(weir_work *work, weir_work_fn *run, void *context);
 /**
  * Post to the I/O lane: short jobs that do not block. First come, first served among jobs; what
  * sockets and timers bring goes before them, up to eight times in a row. Never coalesced: each
- * accepted post runs exactly once.
+ * accepted post runs exactly once. A job that posts itself or its successor again and again stays
+ * on its worker; when a callback has posted it and then does not return, and has not announced a
+ * block, another worker takes it after 10 ms.
  * @return 0; -EALREADY the item is pending already: the run to come sees what this thread wrote
  * before; -ESHUTDOWN the runtime is being destroyed;
  *         -EINVAL a NULL argument or an item without a function.

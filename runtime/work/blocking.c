@@ -31,6 +31,7 @@ void wr_pool_blocking_begin(void)
         return;
     struct wr_pool *pool = worker->pool;
     struct wr_lane *lane = worker->lane;
+    wr_slot_spill(worker);
     void (*hook)(void *) = atomic_load_explicit(&pool->block_hook, memory_order_relaxed);
     if (hook)
         hook(pool->block_context);

@@ -21,6 +21,8 @@
  *   tick     one thread something queued: compare progress, compensate. Nothing: watching <- 0,
  *                       request <- 0, look again; something: watching <- 1, post without the push
  *
+ *   keep     worker     a job that its callback posts may stay with it: see slot.c
+ *
  * Why no post is lost. All exchanges of `request` are acq_rel and make one modification order;
  * each sees what happened before those in front of it. Let P be the exchange of a post. (A post
  * that reads 1 makes none. It counts as an exchange that found 1, right behind the one that it
@@ -227,7 +229,7 @@ void wr_pool_request_more(struct wr_pool *pool)
         wr_pool_request(pool);
 }
 
-static void post(struct wr_pool *pool, enum wr_class class, weir_work *work)
+void wr_pool_post_queue(struct wr_pool *pool, enum wr_class class, weir_work *work)
 {
     /* For the age of the queue alone, which is read in milliseconds. */
     work->posted_ = wr_clock_coarse();
@@ -244,14 +246,16 @@ int wr_pool_post(struct wr_pool *pool, weir_work *work)
         return -ESHUTDOWN;
     if (!wr_work_claim(work))
         return -EALREADY;
-    post(pool, WR_CLASS_JOB, work);
+    struct wr_worker *worker = wr_worker_current();
+    if (!worker || worker->pool != pool || !wr_slot_keep(worker, work))
+        wr_pool_post_queue(pool, WR_CLASS_JOB, work);
     return 0;
 }
 
 void wr_pool_post_own(struct wr_pool *pool, weir_work *work)
 {
     WR_ASSERT(work->run_);
-    post(pool, WR_CLASS_IO, work);
+    wr_pool_post_queue(pool, WR_CLASS_IO, work);
 }
 
 /* ---- the tick ------------------------------------------------------------------------------ */
@@ -260,14 +264,16 @@ void wr_pool_post_own(struct wr_pool *pool, weir_work *work)
 static bool disarm(struct wr_pool *pool, weir_time now)
 {
     WR_SEAM(WR_SEAM_TICK_EMPTY);
-    /* acq_rel: pairs with the exchange to 1 in wr_pool_watch() */
-    atomic_exchange_explicit(&pool->watching, 0, memory_order_acq_rel);
+    /* seq_cst: pairs with the exchange to 1 in wr_pool_watch(), and with the load in
+     * wr_slot_keep(): the look at the slots follows */
+    atomic_exchange_explicit(&pool->watching, 0, memory_order_seq_cst);
     WR_SEAM(WR_SEAM_TICK_DISARMED);
     /* acq_rel: pairs with the exchange to 1 in wr_pool_request(); the look follows */
     atomic_exchange_explicit(&pool->request, 0, memory_order_acq_rel);
     wr_inject_before_look();
     bool items = wr_inject_maybe(pool->inject);
-    if (!items && !wr_blocking_tick(pool, now))
+    bool kept = wr_slots_filled(pool);
+    if (!items && !kept && !wr_blocking_tick(pool, now))
         return false;
     /* acq_rel: pairs with the exchange to 1 in wr_pool_watch(): it need not call watch() */
     atomic_exchange_explicit(&pool->watching, 1, memory_order_acq_rel);
@@ -381,9 +387,10 @@ bool wr_pool_name_stuck(struct wr_pool *pool, weir_time now)
 bool wr_pool_tick(struct wr_pool *pool, weir_time now)
 {
     bool waits = wr_blocking_tick(pool, now);
+    bool kept = wr_slots_tick(pool);
     if (!wr_inject_maybe(pool->inject)) {
         pool->tick_armed = false;
-        return waits || disarm(pool, now);
+        return waits || kept || disarm(pool, now);
     }
     /* Progress is counted, not timed: a tick that comes late accuses nobody. */
     wr_lock(&pool->io.lock);
@@ -412,6 +419,7 @@ void wr_pool_stats_get(struct wr_pool *pool, struct wr_pool_stats *ret_stats)
         const struct wr_worker *guest = WR_CONTAINER_OF(node, struct wr_worker, node);
         stats.items_run += atomic_load_explicit(&guest->started, memory_order_relaxed);
     }
+    stats.posts += wr_worker_kept(io);
     stats.wakes = io->wakes;
     stats.parks = io->parks;
     stats.compensations = io->compensations;

@@ -1,4 +1,4 @@
-/* pool_private.h: the pool as its own files see it: pool.c, worker.c, park.c, blocking.c.
+/* pool_private.h: the pool as its own files see it: pool.c, worker.c, park.c, slot.c, blocking.c.
  * The protocol stands on top of pool.c. */
 #ifndef WR_WORK_POOL_PRIVATE_H
 #define WR_WORK_POOL_PRIVATE_H
@@ -25,12 +25,18 @@ enum wr_worker_word {
 
 struct wr_worker {
     WR_ALIGN_LINE _Atomic uint64_t started;     /* items begun: written by itself alone */
+    _Atomic uint64_t kept_runs;                 /* those of its slot, likewise */
+    _Atomic(weir_work *) slot;                  /* see slot.c */
     _Atomic uintptr_t inside;                   /* the function of the item it is in, or 0 */
     _Atomic int subject;                        /* what that item is about, or -1 */
     struct wr_pool *pool;
     struct wr_lane *lane;
     unsigned index;                             /* its place in lane->slots */
     unsigned block_depth;                       /* announced blocks that are open; itself alone */
+    /* slot.c, itself alone */
+    bool kept;                                  /* has filled the slot and not looked since */
+    unsigned streak, kept_in_a_row;
+    const weir_work *posted;                    /* a name, never looked into */
 
     WR_ALIGN_LINE _Atomic uint32_t word;
     bool timed;                                 /* parked until leave_at; under the lock */
@@ -40,6 +46,8 @@ struct wr_worker {
     _Atomic uint32_t created;                   /* who started it is done with this memory */
     uint64_t seen_started;                      /* by wr_pool_name_stuck(), at seen_at; */
     weir_time seen_at;                          /* under the lock */
+    uint64_t slot_started;                      /* by the tick, when it saw the slot filled: */
+    bool slot_seen;                             /* under the lock */
     void (*guest_block)(void *context);         /* set: a guest, of no lane */
     void *guest_context;
     struct wr_thread thread;
@@ -59,7 +67,7 @@ struct wr_lane {
     struct wr_worker **slots;       /* by index; NULL is free */
     struct wr_list idle;            /* parked, the latest first */
     struct wr_list gone;            /* to be joined */
-    uint64_t gone_started;
+    uint64_t gone_started, gone_kept;
     uint64_t wakes, parks, compensations;
     /* the I/O lane */
     unsigned target;                /* how many should be unblocked at least */
@@ -115,6 +123,7 @@ enum wr_take wr_worker_take(struct wr_pool *pool, weir_work **ret_work);
 void wr_worker_join_all(struct wr_pool *pool, struct wr_lane *lane);
 /* Under the lock. */
 uint64_t wr_worker_started(const struct wr_lane *lane);
+uint64_t wr_worker_kept(const struct wr_lane *lane);
 
 /* ---- pool.c ---- */
 /* Binds one worker to look at the queue, unless one is bound already. Behind a push, or in front of
@@ -124,6 +133,7 @@ void wr_pool_request(struct wr_pool *pool);
 void wr_pool_watch(struct wr_pool *pool);
 /* The same as wr_pool_request() if something may be queued; before a worker enters a callback. */
 void wr_pool_request_more(struct wr_pool *pool);
+void wr_pool_post_queue(struct wr_pool *pool, enum wr_class class, weir_work *work);
 
 /* ---- park.c ---- */
 enum wr_park { WR_PARK_AGAIN, WR_PARK_ITEM, WR_PARK_LEAVE };
@@ -141,6 +151,20 @@ void wr_park_wake_all(struct wr_pool *pool, struct wr_lane *lane);
 
 /* ---- guest.c ---- */
 void wr_guest_blocking_begin(struct wr_worker *guest);
+
+/* ---- slot.c ---- */
+/* On a worker, about to post a job. True: the slot has it; false: it is for the queue. */
+bool wr_slot_keep(struct wr_worker *worker, weir_work *work);
+/* Posts to the queue what the slot has. */
+void wr_slot_spill(struct wr_worker *worker);
+/* The callback has returned: what to run next, or NULL. */
+weir_work *wr_slot_take(struct wr_worker *worker);
+/* `work`, or NULL, has come by another way. */
+void wr_slot_taken_from_queue(struct wr_worker *worker, const weir_work *work);
+/* The tick's part; true: some slot is filled. */
+bool wr_slots_tick(struct wr_pool *pool);
+/* After `watching` was cleared. */
+bool wr_slots_filled(struct wr_pool *pool);
 
 /* ---- blocking.c ---- */
 /* Says when jobs have waited long for the lane. True: some wait, and it has not been said: look
@@ -182,7 +206,7 @@ enum wr_pool_seam {
     WR_SEAM_PARK_CLEARED,       /* has cleared it and not looked again yet */
     WR_SEAM_BEFORE_SLEEP,       /* has looked again */
     WR_SEAM_WOKEN,              /* has been woken; has not cleared the request */
-    WR_SEAM_TICK_EMPTY,         /* the tick has found nothing that waits */
+    WR_SEAM_TICK_EMPTY,         /* the tick has found nothing and not cleared `watching` yet */
     WR_SEAM_TICK_DISARMED       /* the tick has cleared `watching` */
 };
 

@@ -117,15 +117,18 @@ static void io_loop(struct wr_worker *worker)
 {
     struct wr_pool *pool = worker->pool;
     for (;;) {
-        weir_work *work;
-        if (wr_worker_take(pool, &work) != WR_TAKE_ITEM) {
-            if (!pool->options.idle && wr_park_spin(worker))
-                continue;
-            enum wr_park parked = wr_park(worker, &work);
-            if (parked == WR_PARK_LEAVE)
-                return;
-            if (parked == WR_PARK_AGAIN)
-                continue;
+        weir_work *work = wr_slot_take(worker);
+        if (!work) {
+            if (wr_worker_take(pool, &work) != WR_TAKE_ITEM) {
+                if (!pool->options.idle && wr_park_spin(worker))
+                    continue;
+                enum wr_park parked = wr_park(worker, &work);
+                if (parked == WR_PARK_LEAVE)
+                    return;
+                if (parked == WR_PARK_AGAIN)
+                    continue;
+            }
+            wr_slot_taken_from_queue(worker, work);
         }
         wr_pool_request_more(pool);
         wr_worker_run(worker, work);
@@ -148,6 +151,7 @@ void wr_worker_uncount(struct wr_worker *worker)
     lane->threads--;
     lane->slots[worker->index] = NULL;
     lane->gone_started += atomic_load_explicit(&worker->started, memory_order_relaxed);
+    lane->gone_kept += atomic_load_explicit(&worker->kept_runs, memory_order_relaxed);
 }
 
 static void join(struct wr_pool *pool, struct wr_list *gone)
@@ -304,4 +308,18 @@ uint64_t wr_worker_started(const struct wr_lane *lane)
         started += atomic_load_explicit(&worker->started, memory_order_relaxed);
     }
     return started;
+}
+
+uint64_t wr_worker_kept(const struct wr_lane *lane)
+{
+    uint64_t kept = lane->gone_kept;
+    unsigned left = lane->threads;
+    for (unsigned i = 0; i < lane->threads_max && left > 0; i++) {
+        const struct wr_worker *worker = lane->slots[i];
+        if (!worker)
+            continue;
+        left--;
+        kept += atomic_load_explicit(&worker->kept_runs, memory_order_relaxed);
+    }
+    return kept;
 }
