@@ -254,6 +254,16 @@ static void begin_waiting(struct crowd *crowd, int kinds, int each)
     }
 }
 
+/* A call that has not begun would meet a runtime that is gone; one that has may not sleep yet. The
+ * connects are counted twice. */
+static void await_inside(struct crowd *crowd, unsigned each)
+{
+    _Atomic uint32_t *inside = &crowd->rig.runtime->inside;
+
+    cr_assert(RIG_UNTIL(atomic_load(inside) == (KINDS + 1) * each, 10000), "%u are inside",
+              atomic_load(inside));
+}
+
 static void join_waiting(struct crowd *crowd, int kinds, int each)
 {
     for (int kind = 0; kind < kinds; kind++) {
@@ -324,6 +334,7 @@ Test(destroy, a_thousand_things_pending_end_once_each, .timeout = 120)
     begin_sends(crowd);
     begin_timers_and_watches(crowd);
     begin_waiting(crowd, KINDS, WAITERS);
+    await_inside(crowd, WAITERS);
     rig_sleep_ms(20); /* most of them sleep now */
     begin_jobs(crowd);
     int64_t start = rig_now_ms();
@@ -373,6 +384,7 @@ Test(destroy, threads_that_wait_leave_before_the_runtime_goes, .timeout = 120)
                  0);
     begin_waiting(crowd, KINDS, 3);
     cr_assert(RIG_UNTIL(rig_stats(&crowd->rig).sources == 1 + 3 * 3, 5000));
+    await_inside(crowd, 3);
     rig_sleep_ms(50);
     close_crowd(crowd);
     cr_expect_eq(atomic_load(&on_the_way_out), 0, "%d threads are still inside",
@@ -394,6 +406,7 @@ Test(destroy, threads_that_wait_and_destroy_may_race, .timeout = 120)
             weir_listen(crowd->rig.runtime, "127.0.0.1:0", NULL, NULL, NULL, &crowd->second), 0);
         begin_waiting(crowd, KINDS, 3);
         cr_assert(RIG_UNTIL(rig_stats(&crowd->rig).sources == 1 + 3 * 3, 5000));
+        await_inside(crowd, 3);
         rig_sleep_ms(round % 4);
         close_crowd(crowd);
         join_waiting(crowd, KINDS, 3);
