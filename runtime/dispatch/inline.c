@@ -1,4 +1,5 @@
-/* inline.c: callbacks on the thread that polled (WEIR_INLINE=1).
+/* inline.c: callbacks on the thread that polled (WEIR_INLINE=1); modelled in
+ * tests/model/inline.pml.
  *
  * All that a batch made ready goes on the ready queue, as ever, and every sleeping call of the
  * batch has been woken by then. What is different: the pump is not kicked for it. The thread that

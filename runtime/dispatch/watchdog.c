@@ -1,6 +1,7 @@
 /* watchdog.c: one thread, there only when the threads of dedicated pollers run callbacks
  * (WEIR_INLINE=1): it sees to what they leave behind when a callback does not return, names that
- * callback, and ticks for the pool in the place of poller 0, which may be in one.
+ * callback, and ticks for the pool in the place of poller 0, which may be in one. Modelled in
+ * tests/model/inline.pml.
  *
  * section   of a poller: odd while its thread runs callbacks. It alone counts it up.
  * word      ASLEEP: the watchdog has no deadline. CALLED: it is to look at once.
