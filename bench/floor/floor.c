@@ -9,13 +9,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
     BACKLOG = 4096,
     SEND_PATIENCE_MS = 1000,    /* a client that does not read for so long is dropped */
     BUFFER_SIZE_MAX = 1 << 24,
+    STUCK_MAX_MS = 10000,
 };
 
 /* The date is as dead as the rest: making it is a server's work, not the system's. */
@@ -38,6 +41,15 @@ _Noreturn void floor_die(const char *what, int error)
 {
     fprintf(stderr, "%s: %s\n", what, strerror(error < 0 ? -error : error));
     _exit(1);       /* from any thread: there is nothing to be released in good order */
+}
+
+void *floor_map(size_t length)
+{
+    void *memory = mmap(NULL, length, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    if (memory == MAP_FAILED)
+        floor_die("mmap", errno);
+    return memory;
 }
 
 bool floor_number(const char *text, unsigned long max, unsigned long *ret_value)
@@ -72,6 +84,11 @@ static bool take_common(int option, const char *value)
             return false;
         floor_options.buffer_size = number;
         return true;
+    case 'z':
+        if (!floor_number(value, STUCK_MAX_MS, &number))
+            return false;
+        floor_options.stuck_ms = (unsigned)number;
+        return true;
     default:
         return false;
     }
@@ -88,14 +105,14 @@ void floor_arguments(int argc, char **argv, const char *more,
     floor_options.threads = cpus < 1                   ? 1
                             : cpus > FLOOR_THREADS_MAX ? FLOOR_THREADS_MAX
                                                        : (unsigned)cpus;
-    snprintf(known, sizeof known, "m:t:a:b:%s", more);
+    snprintf(known, sizeof known, "m:t:a:b:z:%s", more);
     for (int option; good && (option = getopt(argc, argv, known)) != -1;) {
-        bool common = strchr("mtab", option) != NULL;
+        bool common = strchr("mtabz", option) != NULL;
         good = option != '?' && (common ? take_common(option, optarg) : take(option, optarg));
     }
     if (!good || optind != argc - 1 || !floor_number(argv[optind], UINT16_MAX, &port)) {
-        fprintf(stderr, "usage: %s [-m http|echo] [-t threads] [-a robin|reuseport] [-b bytes]%s"
-                        " port\n", argv[0], words);
+        fprintf(stderr, "usage: %s [-m http|echo] [-t threads] [-a robin|reuseport] [-b bytes]"
+                        " [-z ms]%s port\n", argv[0], words);
         exit(2);
     }
     floor_options.port = (uint16_t)port;
@@ -179,6 +196,17 @@ size_t floor_count_heads(unsigned char *matched, const char *data, size_t length
     }
     *matched = seen;
     return heads;
+}
+
+void floor_stick(const char *data)
+{
+    if (floor_options.stuck_ms == 0 || data[0] != 'Z')
+        return;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    long end = now.tv_sec * 1000 + now.tv_nsec / 1000000 + floor_options.stuck_ms;
+    while (now.tv_sec * 1000 + now.tv_nsec / 1000000 < end)
+        clock_gettime(CLOCK_MONOTONIC, &now);
 }
 
 bool floor_send_all(int fd, const char *data, size_t length)

@@ -31,6 +31,7 @@ struct floor_options {
     uint16_t port;
     size_t buffer_size;
     unsigned threads;
+    unsigned stuck_ms;
 };
 
 extern struct floor_options floor_options;
@@ -43,14 +44,17 @@ extern const size_t floor_answer_length;
 /* Prints why and ends the program. `error` is an errno, or a negative one. */
 _Noreturn void floor_die(const char *what, int error);
 
+/* Whole pages, present from the start, as a ring can share them. Never freed. */
+void *floor_map(size_t length);
+
 static inline void floor_count(atomic_ullong *counter, unsigned long long more)
 {
     unsigned long long now = atomic_load_explicit(counter, memory_order_relaxed);
     atomic_store_explicit(counter, now + more, memory_order_relaxed);
 }
 
-/* Reads the options that all floors know, `-m -t -a -b` and the port, and those in `more` (as for
- * getopt), which go to `take`: false when the value is none. `words` is the usage line. */
+/* Reads the options that all floors know, `-m -t -a -b -z` and the port, and those in `more` (as
+ * for getopt), which go to `take`: false when the value is none. `words` is the usage line. */
 void floor_arguments(int argc, char **argv, const char *more,
                      bool (*take)(int option, const char *value), const char *words);
 
@@ -67,6 +71,9 @@ _Noreturn void floor_run(void *(*loop)(void *index));
 /* How many heads of requests end in `data`; `*matched`, 0 at first, carries an unfinished end over
  * to the next call. */
 size_t floor_count_heads(unsigned char *matched, const char *data, size_t length);
+
+/* With `-z ms`, bytes that begin with Z keep the caller busy for so long, in user space. */
+void floor_stick(const char *data);
 
 /* System calls, whether the socket blocks or not. They wait for a slow client for a second, then
  * return false, as for any error. */

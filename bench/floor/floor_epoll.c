@@ -34,6 +34,7 @@ static void watch(int epoll, int fd, uint32_t events)
 
 static bool answer(int fd, const char *data, size_t length)
 {
+    floor_stick(data);
     if (floor_options.echo)
         return floor_send_all(fd, data, length);
     unsigned char seen = atomic_load_explicit(&matched[fd], memory_order_relaxed);

@@ -23,7 +23,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -141,27 +140,18 @@ static void publish_buffers(struct loop *loop)
     loop->given_back = 0;
 }
 
-static void *map(size_t length)
-{
-    void *memory = mmap(NULL, length, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-    if (memory == MAP_FAILED)
-        floor_die("mmap", errno);
-    return memory;
-}
-
 static void set_up_buffers(struct loop *loop)
 {
     unsigned count = options.buffers;
 
-    loop->memory = map(count * floor_options.buffer_size);
+    loop->memory = floor_map(count * floor_options.buffer_size);
     loop->after = calloc(count, sizeof *loop->after);
     loop->lengths = calloc(count, sizeof *loop->lengths);
     if (!loop->after || !loop->lengths)
         floor_die("calloc", ENOMEM);
     if (options.way == MULTISHOT) {
         struct io_uring_buf_reg reg = { .ring_entries = count };
-        loop->shared = map(count * sizeof(struct io_uring_buf));
+        loop->shared = floor_map(count * sizeof(struct io_uring_buf));
         reg.ring_addr = (uintptr_t)loop->shared;
         int r = io_uring_register_buf_ring(&loop->ring, &reg, 0);
         if (r < 0)
@@ -311,6 +301,7 @@ static bool answer(struct loop *loop, struct connection *c, char *data, size_t l
 {
     size_t heads = floor_options.echo ? 0 : floor_count_heads(&c->matched, data, length);
 
+    floor_stick(data);
     if (options.send_calls) {
         floor_count(&loop->counts->sends, 1);
         bool good = floor_options.echo ? floor_send_all(c->fd, data, length)
