@@ -9,6 +9,7 @@ target_compile_options(weir_ck INTERFACE ${CK_CFLAGS})
 target_include_directories(weir_ck SYSTEM INTERFACE ${CK_INCLUDE_DIRS})
 
 # The io_uring back end, where liburing is. Empty lists without it.
+option(WEIR_TEST_COMPLETION "Run what reads from connections in completion mode, too" OFF)
 set(WEIR_URING AUTO CACHE STRING "The io_uring back end: AUTO (where liburing is found), ON, OFF")
 set_property(CACHE WEIR_URING PROPERTY STRINGS AUTO ON OFF)
 if(WEIR_URING STREQUAL "AUTO")
@@ -88,14 +89,28 @@ set(WEIR_TEST_ENVIRONMENT
     "UBSAN_OPTIONS=print_stacktrace=1"
     "TSAN_OPTIONS=second_deadlock_stack=1:history_size=4")
 
+# In weir_test(): the same test once more, SUFFIX, on a ring; skipped where there is none.
+macro(weir_ring_test suffix)
+    add_test(NAME ${test}.${suffix} COMMAND weir_with_uring $<TARGET_FILE:${target}> -j1)
+    get_test_property(${test} ENVIRONMENT environment)
+    set_tests_properties(${test}.${suffix} PROPERTIES
+        TIMEOUT ${arg_TIMEOUT} LABELS "${folder};${suffix};${arg_LABELS}" SKIP_RETURN_CODE 77
+        ENVIRONMENT "${environment};${ARGN}"
+        FAIL_REGULAR_EXPRESSION "${WEIR_FAIL_PATTERN}")
+    if(folder STREQUAL "stress" OR arg_SERIAL)
+        set_tests_properties(${test}.${suffix} PROPERTIES RUN_SERIAL TRUE)
+    endif()
+endmacro()
+
 # weir_test(NAME LAYERS layer... SOURCES file... [LIBRARIES target...] [LABELS label...] [TIMEOUT seconds]
-#           [ENVIRONMENT NAME=value...] [SUFFIX text] [EPOLL_ONLY] [SERIAL])
+#           [ENVIRONMENT NAME=value...] [SUFFIX text] [EPOLL_ONLY] [SERIAL] [STREAMS])
 # One program, one CTest `folder/NAME`. LAYERS names what is linked (with what it depends on); `runtime`
 # is everything. Called again for a NAME that exists, with SUFFIX and ENVIRONMENT, it adds one more run of
 # the same program: `folder/NAME.SUFFIX`. What runs the whole library runs once more on io_uring, unless it
-# is EPOLL_ONLY. SERIAL: it measures time, and runs while no other test does.
+# is EPOLL_ONLY. SERIAL: it measures time, and runs while no other test does. STREAMS: it reads from
+# connections, and with WEIR_TEST_COMPLETION it runs a third time, in completion mode.
 function(weir_test name)
-    cmake_parse_arguments(PARSE_ARGV 1 arg "EPOLL_ONLY;SERIAL" "TIMEOUT;SUFFIX"
+    cmake_parse_arguments(PARSE_ARGV 1 arg "EPOLL_ONLY;SERIAL;STREAMS" "TIMEOUT;SUFFIX"
         "LAYERS;SOURCES;LIBRARIES;LABELS;ENVIRONMENT")
     get_filename_component(folder ${CMAKE_CURRENT_SOURCE_DIR} NAME)
     set(target test_${folder}_${name})
@@ -123,14 +138,9 @@ function(weir_test name)
         set_tests_properties(${test} PROPERTIES RUN_SERIAL TRUE)
     endif()
     if(URING_FOUND AND NOT arg_EPOLL_ONLY AND NOT arg_SUFFIX AND "wr_runtime" IN_LIST arg_LAYERS)
-        add_test(NAME ${test}.io_uring COMMAND weir_with_uring $<TARGET_FILE:${target}> -j1)
-        get_test_property(${test} ENVIRONMENT environment)
-        set_tests_properties(${test}.io_uring PROPERTIES
-            TIMEOUT ${arg_TIMEOUT} LABELS "${folder};io_uring;${arg_LABELS}" SKIP_RETURN_CODE 77
-            ENVIRONMENT "${environment};WEIR_BACKEND=io_uring"
-            FAIL_REGULAR_EXPRESSION "${WEIR_FAIL_PATTERN}")
-        if(folder STREQUAL "stress" OR arg_SERIAL)
-            set_tests_properties(${test}.io_uring PROPERTIES RUN_SERIAL TRUE)
+        weir_ring_test(io_uring WEIR_BACKEND=io_uring)
+        if(arg_STREAMS AND WEIR_TEST_COMPLETION)
+            weir_ring_test(completion WEIR_BACKEND=io_uring WEIR_RECV=completion)
         endif()
     endif()
 endfunction()

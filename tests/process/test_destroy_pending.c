@@ -440,6 +440,7 @@ Test(destroy, threads_that_wait_for_a_close_are_let_go, .timeout = 120)
         peers[i] = rig_unix(&rig, &options, &socket);
         cr_assert_eq(weir_write(socket, big, 900000), 0);
         cr_assert_eq(pthread_create(&threads[i], NULL, close_main, socket), 0);
+        cr_assert(RIG_UNTIL(wr_closing(socket), 5000));
     }
     rig_sleep_ms(50);
     cr_assert_eq(atomic_load(&closed_calls), 0);
