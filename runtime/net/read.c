@@ -13,7 +13,7 @@
 #define STREAM_ROUNDS 4
 #define DATAGRAM_ROUNDS 64
 /* Buffers of a ring delivered in one turn, and how many of them a receive of our own counts for. */
-#define LENT_ROUNDS 64
+#define LENT_ROUNDS 8
 #define LENT_EACH (LENT_ROUNDS / STREAM_ROUNDS)
 /* When there is no memory for the worker's buffer. */
 #define SMALL_BUFFER 1024
