@@ -14,6 +14,7 @@ enum wr_fault_call {
     WR_FAULT_URING_SETUP, WR_FAULT_URING_ENTER,
     WR_FAULT_URING_COMPLETION,  /* any errno: this completion is lost */
     WR_FAULT_URING_BUFFERS,     /* registering a ring of buffers */
+    WR_FAULT_URING_ENTRIES,     /* no errno: so many entries has the submission queue */
     WR_FAULT_CALLS
 };
 

@@ -11,7 +11,7 @@
  *   0, -ECONNRESET, ...  the end of the stream or its error: the same, with the result
  *   more would come, but the completion queue was full: armed again when it has been emptied
  *
- * A multishot receive may sleep through the end of the stream: when bytes and the end wake it
+ * A multishot receive may sleep through the end of the stream: when bytes and the end are there
  * before it runs, it takes the bytes and waits for a wake that has been (seen on 6.18; liburing
  * issue 1549). So the poll asks for the peer's end as well, and when that has come and the receive
  * has not ended it is cancelled: the reader finds the rest and the end in the socket.

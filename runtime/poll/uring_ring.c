@@ -55,7 +55,8 @@ int wr_uring_setup(struct wr_poller_backend *backend, unsigned batch_max)
     unsigned entries = batch_max < ENTRIES_MIN   ? ENTRIES_MIN
                        : batch_max > ENTRIES_MAX ? ENTRIES_MAX
                                                  : batch_max;
-    unsigned step = 0, features = 0;
+    unsigned step = 0, features = 0, forced = (unsigned)wr_fault(WR_FAULT_URING_ENTRIES);
+    entries = forced > 0 ? forced : entries;
     int r = setup_once(&backend->ring, entries, flag_steps[0], &features);
 
     while (r == -EINVAL || (r == -ENOMEM && entries > ENTRIES_MIN)) {
