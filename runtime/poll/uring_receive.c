@@ -324,7 +324,7 @@ uint32_t wr_uring_stream_polled(struct wr_poller_backend *backend, struct wr_uri
         return bits;
     if (watch->stream->right)
         wr_uring_cancel(backend, watch, WR_URING_BIT(WR_URING_RECEIVE));
-    return bits & ~(uint32_t)(WR_POLL_IN | WR_POLL_HUP);
+    return bits & ~(uint32_t)WR_POLL_IN;
 }
 
 void wr_uring_stream_broken(struct wr_poller_backend *backend, struct wr_uring_watch *watch)
