@@ -146,18 +146,23 @@ function(weir_test name)
 endfunction()
 
 # weir_test_inline(NAME way...)
-# One more run a way of a test program that exists, with WEIR_INLINE=1: lease, dedicated, io_uring.
+# One more run a way of a test program that exists, with WEIR_INLINE=1: lease, dedicated, io_uring; completion
+# with WEIR_TEST_COMPLETION.
 function(weir_test_inline name)
     get_filename_component(folder ${CMAKE_CURRENT_SOURCE_DIR} NAME)
     foreach(way ${ARGN})
-        if(NOT way STREQUAL "io_uring")
+        if(way MATCHES "lease|dedicated")
             weir_test(${name} SUFFIX inline-${way} LABELS inline ENVIRONMENT WEIR_INLINE=1 WEIR_POLL=${way})
-        elseif(URING_FOUND)
-            set(test ${folder}/${name}.inline-io_uring)
+        elseif(URING_FOUND AND (WEIR_TEST_COMPLETION OR NOT way STREQUAL "completion"))
+            set(test ${folder}/${name}.inline-${way})
+            set(recv readiness)
+            if(way STREQUAL "completion")
+                set(recv completion)
+            endif()
             add_test(NAME ${test} COMMAND weir_with_uring $<TARGET_FILE:test_${folder}_${name}> -j1)
             set_tests_properties(${test} PROPERTIES
                 TIMEOUT 120 LABELS "${folder};io_uring;inline" SKIP_RETURN_CODE 77
-                ENVIRONMENT "${WEIR_TEST_ENVIRONMENT};WEIR_INLINE=1;WEIR_BACKEND=io_uring"
+                ENVIRONMENT "${WEIR_TEST_ENVIRONMENT};WEIR_INLINE=1;WEIR_BACKEND=io_uring;WEIR_RECV=${recv}"
                 FAIL_REGULAR_EXPRESSION "${WEIR_FAIL_PATTERN}")
             if(folder STREQUAL "stress")
                 set_tests_properties(${test} PROPERTIES RUN_SERIAL TRUE)

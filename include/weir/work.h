@@ -55,8 +55,10 @@ WEIR_API int weir_post_blocking(weir_runtime *runtime, weir_work *work);
 /**
  * Say that the running callback is about to block, so that the pool replaces this worker now; and
  * that it goes on. Calls nest. What the callback has written so far leaves before it blocks. On a
- * thread that is not a worker of the I/O lane both do nothing. The library's own `_wait` calls
- * announce themselves. Threads: any.   Blocks: begin may start a thread; end: no.
+ * poller's own thread (see weir_inline) what the poller has harvested goes to the workers, but
+ * nobody polls in its place. On a thread that is neither that nor a worker of the I/O lane both do
+ * nothing. The library's own `_wait` calls announce themselves.
+ * Threads: any.   Blocks: begin may start a thread; end: no.
  */
 WEIR_API void weir_blocking_begin(void);
 /** The counterpart of weir_blocking_begin().   Threads: the one that began.   Blocks: no. */
