@@ -30,7 +30,7 @@
 
 #define NEAR_NS 10000000
 #define FAR_NS 50000000
-#define REST_NS 1000000000
+#define REST_NS 300000000
 /* A callback that stays is named again after the first of these, then after twice as long each
  * time, up to the second. */
 #define NAME_AGAIN_NS 1000000000
