@@ -40,8 +40,8 @@ struct wr_poller {
     bool running; /* the thread was started */
     bool ticking; /* the poller alone: it watches over the pool */
     weir_time next_tick;
-    bool timed;                                 /* who polls, alone: a deadline is armed */
     bool waited;                /* the lease's holder, alone: it has been in the kernel */
+    weir_time next;             /* who polls, alone: the first deadline */
     _Atomic uint32_t stop;
     _Atomic uint32_t tick_wanted; /* the pool asked to be watched */
     /* the polling lease (lease.c) */
@@ -55,7 +55,7 @@ struct wr_poller {
     struct wr_worker *guest;
     _Atomic uint32_t section, napping;
     uint32_t section_seen; /* the watchdog alone */
-    /* counters: written by who polls, read by anybody */
+    /* counters: written by who polls (wr_poller_count), read by anybody */
     WR_ALIGN_LINE _Atomic uint64_t waits;
     _Atomic uint64_t harvested, stale_drops, sync_wakes, pushes, timers_expired, poll_errors;
     _Atomic uint64_t inline_turns;
@@ -152,6 +152,13 @@ void wr_dispatch_wait_left(weir_runtime *runtime);
 
 /* Sleeps until no source is left or the deadline. 0 or -ETIMEDOUT. */
 int wr_dispatch_wait_empty(weir_runtime *runtime, weir_time deadline);
+
+/* Of whoever polls, alone: an add that locks no line. */
+static inline void wr_poller_count(_Atomic uint64_t *counter, uint64_t add)
+{
+    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + add,
+                          memory_order_relaxed);
+}
 
 void wr_poller_doorbell(struct wr_poller *poller);
 /* Arms or moves a deadline of something that lives at `poller`; rings when that is needed. */

@@ -14,6 +14,8 @@
 /* After a wait call that failed: how long the poller stays away, so that an error that stays does
  * not spin. */
 #define ERROR_PAUSE_NS 10000000
+/* More than the coarse clock lags behind, which is a tick: 10 ms at the most. */
+#define COARSE_LAG_NS 50000000
 
 static void pause_after_error(struct wr_poller *poller, int error)
 {
@@ -24,14 +26,25 @@ static void pause_after_error(struct wr_poller *poller, int error)
     wr_futex_wait(&poller->stop, 0, wr_clock_now() + ERROR_PAUSE_NS);
 }
 
+/* Most often the first deadline is seconds away, and a clock that lags by a tick or two tells. */
+static void expire(struct wr_poller *poller)
+{
+    if (wr_clock_coarse() < poller->next - COARSE_LAG_NS) {
+        wr_timers_awake(&poller->timers);
+        return;
+    }
+    unsigned expired = wr_timers_expire(&poller->timers, wr_clock_now(), WR_EXPIRE_MAX);
+    wr_poller_count(&poller->timers_expired, expired);
+}
+
 int wr_harvest_wait(struct wr_poller *poller, weir_time until)
 {
     weir_time next = wr_timers_sleep(&poller->timers);
 
-    poller->timed = next != WEIR_NEVER;
+    poller->next = next;
     int count = poller->ops->wait(poller->backend, poller->events, poller->runtime->batch,
                                   next < until ? next : until);
-    atomic_fetch_add_explicit(&poller->waits, 1, memory_order_relaxed);
+    wr_poller_count(&poller->waits, 1);
     return count;
 }
 
@@ -42,10 +55,8 @@ unsigned wr_harvest_collect(struct wr_poller *poller, int count, struct wr_sourc
 
     if (count < 0)
         pause_after_error(poller, count);
-    if (poller->timed) {
-        unsigned expired = wr_timers_expire(&poller->timers, wr_clock_now(), WR_EXPIRE_MAX);
-        atomic_fetch_add_explicit(&poller->timers_expired, expired, memory_order_relaxed);
-    }
+    if (poller->next != WEIR_NEVER)
+        expire(poller);
     for (int i = 0; i < count; i++) {
         struct wr_source *source;
         const struct wr_poll_event *event = &poller->events[i];
@@ -63,9 +74,9 @@ unsigned wr_harvest_collect(struct wr_poller *poller, int count, struct wr_sourc
         }
     }
     if (count > 0)
-        atomic_fetch_add_explicit(&poller->harvested, (unsigned)count, memory_order_relaxed);
+        wr_poller_count(&poller->harvested, (unsigned)count);
     if (pushed > 0)
-        atomic_fetch_add_explicit(&poller->pushes, pushed, memory_order_relaxed);
+        wr_poller_count(&poller->pushes, pushed);
     return pushed;
 }
 

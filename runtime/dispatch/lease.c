@@ -177,7 +177,10 @@ static int idle_wait(void *context, int lease)
     int count = wr_harvest_wait(poller, ready ? 0 : WEIR_NEVER);
     poller->waited = true;
 
-    atomic_fetch_add_explicit(&poller->polls, 1, memory_order_relaxed);
+    /* Only who has the lease writes it. */
+    atomic_store_explicit(&poller->polls,
+                          atomic_load_explicit(&poller->polls, memory_order_relaxed) + 1,
+                          memory_order_relaxed);
     return count;
 }
 

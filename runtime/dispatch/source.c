@@ -56,7 +56,7 @@ bool wr_source_event(struct wr_poller *poller, uint64_t token, uint32_t bits,
 
     do {
         if (!source || word >> WR_GENERATION_SHIFT != token >> WR_GENERATION_SHIFT) {
-            atomic_fetch_add_explicit(&poller->stale_drops, 1, memory_order_relaxed);
+            wr_poller_count(&poller->stale_drops, 1);
             return false;
         }
         next = (word | bits) & ~((uint64_t)(bits & READY_BITS) << WR_WAIT_SHIFT);
@@ -70,7 +70,7 @@ bool wr_source_event(struct wr_poller *poller, uint64_t token, uint32_t bits,
     uint64_t waiting = (word >> WR_WAIT_SHIFT) & bits & READY_BITS;
     for (uint32_t bit = WR_IN; waiting && bit <= WR_OUT; bit <<= 1) {
         if (waiting & bit) {
-            atomic_fetch_add_explicit(&poller->sync_wakes, 1, memory_order_relaxed);
+            wr_poller_count(&poller->sync_wakes, 1);
             wr_source_wake(source, bit);
         }
     }

@@ -6,8 +6,8 @@
  * n) amortised, without recursion (a tree of n nodes can be n deep).
  *
  * Invariants, under the lock: a node's key_ is not below its parent's; key_ <= when_; an armed node
- * has when_ < WEIR_NEVER; nothing hangs once closed. All fields of nodes and timers are the lock's:
- * its acquire and release order everything here. */
+ * has when_ < WEIR_NEVER; nothing hangs once closed. All fields of nodes and timers are the lock's,
+ * whose acquire and release order everything here; but `wake` is also written without it. */
 #include "dispatch/timer.h"
 
 #include <stddef.h>
@@ -115,9 +115,10 @@ static bool place(struct wr_timers *timers, struct weir_deadline_ *node, weir_ti
     if (when == WEIR_NEVER || wr_timers_closed(timers))
         return false;
     hang(timers, node, when);
-    if (when >= timers->wake)
+    if (when >= atomic_load_explicit(&timers->wake, memory_order_relaxed))
         return false;
-    timers->wake = when;                /* as it will be, once the caller has rung */
+    /* as it will be, once the caller has rung */
+    atomic_store_explicit(&timers->wake, when, memory_order_relaxed);
     return true;
 }
 
@@ -184,7 +185,7 @@ unsigned wr_timers_expire(struct wr_timers *timers, weir_time now, unsigned max)
     unsigned expired = 0;
 
     wr_lock(&timers->lock);
-    timers->wake = AWAKE;
+    wr_timers_awake(timers);
     for (unsigned looked = 0; looked < max; looked++) {
         struct weir_deadline_ *node = timers->root;
         if (node == NULL || node->key_ > now)
@@ -201,11 +202,19 @@ unsigned wr_timers_expire(struct wr_timers *timers, weir_time now, unsigned max)
     return expired;
 }
 
+/* relaxed, and without the lock: a setter that sees the time before rings once for nothing. It may
+ * also write its own time over this: the poller is awake all the same, and its next
+ * wr_timers_sleep(), which takes the lock, comes later and sees what was hung. */
+void wr_timers_awake(struct wr_timers *timers)
+{
+    atomic_store_explicit(&timers->wake, AWAKE, memory_order_relaxed);
+}
+
 weir_time wr_timers_sleep(struct wr_timers *timers)
 {
     wr_lock(&timers->lock);
     weir_time wake = timers->root != NULL ? timers->root->key_ : WEIR_NEVER;
-    timers->wake = wake;
+    atomic_store_explicit(&timers->wake, wake, memory_order_relaxed);
     wr_unlock(&timers->lock);
     return wake;
 }

@@ -16,7 +16,7 @@
 struct wr_timers {
     struct wr_lock lock;
     struct weir_deadline_ *root;
-    weir_time wake;                 /* until when the poller sleeps at most, as it last said;
+    _Atomic weir_time wake;         /* until when the poller sleeps at most, as it last said;
                                        INT64_MIN: it is awake and will ask before it sleeps */
     _Atomic bool closed;            /* destroy: nothing can be armed any more; written
                                        under the lock */
@@ -46,6 +46,8 @@ bool wr_timers_armed(struct wr_timers *timers, struct weir_deadline_ *deadline);
  * not block). Returns how many. What is left over for the bound makes wr_timers_sleep() answer a
  * time that has passed. */
 unsigned wr_timers_expire(struct wr_timers *timers, weir_time now, unsigned max);
+/* The poller, after a wait, in place of an expiry when nothing can be due: it is awake. */
+void wr_timers_awake(struct wr_timers *timers);
 /* The poller, right before it waits: the time to wake at the latest, remembered for
  * wr_timers_set(). */
 weir_time wr_timers_sleep(struct wr_timers *timers);

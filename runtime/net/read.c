@@ -169,7 +169,7 @@ bool wr_read_turn(weir_socket *socket, struct wr_scratch *scratch, uint32_t flag
     size_t size = scratch ? sizeof scratch->in : sizeof small;
     bool stream = socket->source.kind == WR_STREAM;
     unsigned rounds = stream ? STREAM_ROUNDS : DATAGRAM_ROUNDS;
-    struct wr_view_origin origin = {.alloc = wr_socket_alloc(socket)};
+    struct wr_view_origin origin; /* not zeroed: it has room for an address, which is large */
     weir_read_fn *on_read;
     void *context;
 
@@ -177,6 +177,8 @@ bool wr_read_turn(weir_socket *socket, struct wr_scratch *scratch, uint32_t flag
         return read_turn_lent(socket, buffer, size, scratch);
     if (!reader(socket, &on_read, &context))
         return false;
+    origin.alloc = wr_socket_alloc(socket);
+    origin.datagram = !stream;
     do {
         if (rounds-- == 0) {
             wr_source_schedule(&socket->source,
@@ -190,7 +192,6 @@ bool wr_read_turn(weir_socket *socket, struct wr_scratch *scratch, uint32_t flag
             origin.from.length = sizeof origin.from.storage;
             n = wr_sock_recvfrom(socket->source.fd, buffer, size, &origin.from.storage,
                                  &origin.from.length);
-            origin.datagram = true;
         }
         if (n == -EAGAIN)
             return true;

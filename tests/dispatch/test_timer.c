@@ -130,6 +130,11 @@ Test(timer, the_doorbell_is_asked_for_once_and_only_while_it_sleeps, .timeout = 
     cr_assert_eq(wr_timers_expire(&timers, 200, 10), 0);
     cr_assert_not(wr_timers_set(&timers, &items[3].deadline, 100), "it is awake and will look");
     cr_assert_eq(wr_timers_sleep(&timers), 100);
+    wr_timers_awake(&timers);
+    cr_assert_not(wr_timers_set(&timers, &items[3].deadline, 90), "awake, though nothing was due");
+    cr_assert_eq(wr_timers_sleep(&timers), 90);
+    cr_assert(wr_timers_set(&timers, &items[3].deadline, 80));
+    cr_assert_eq(wr_timers_sleep(&timers), 80);
     for (unsigned i = 0; i < 4; i++)
         cr_assert(wr_timers_cancel(&timers, &items[i].deadline));
     cr_assert_eq(wr_timers_sleep(&timers), WEIR_NEVER);
