@@ -36,6 +36,7 @@ static void worker_stop(const char *name, void *context)
     weir_runtime *runtime = context;
 
     wr_net_thread_stop();
+    wr_shard_give(runtime);
     if (runtime->thread_stop)
         runtime->thread_stop(name, runtime->thread_context);
 }
@@ -44,6 +45,7 @@ static void worker_start(const char *name, void *context)
 {
     weir_runtime *runtime = context;
 
+    wr_shard_claim(runtime);
     if (runtime->thread_start)
         runtime->thread_start(name, runtime->thread_context);
 }
@@ -100,8 +102,7 @@ static int start(weir_runtime *runtime, const struct wr_options *options,
     };
     int r = wr_dispatch_init(runtime, &dispatch);
 
-    if (r == 0)
-        r = wr_net_init(runtime);
+    wr_net_init(runtime);
     if (r == 0)
         r = start_pool(runtime, options);
     if (r == 0)
@@ -128,7 +129,6 @@ static void stop(weir_runtime *runtime)
         wr_pool_destroy(runtime->pool);
     }
     wr_dispatch_fini(runtime);
-    wr_net_fini(runtime);
     struct wr_alloc alloc = runtime->alloc; /* outlives the memory it stands in; nobody counts */
     wr_alloc_release_lines(&alloc, full(runtime), sizeof(struct wr_runtime));
 }

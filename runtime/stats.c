@@ -30,7 +30,6 @@ static void add_poller(weir_stats *all, struct wr_poller *poller)
     all->timers_expired += get(&poller->timers_expired);
     all->poll_errors += get(&poller->poll_errors);
     all->pushes += get(&poller->pushes);
-    all->turns += get(&poller->turns);
     add_pump(all, &poller->pump);
     all->inline_turns += get(&poller->inline_turns);
 }
@@ -94,6 +93,7 @@ int weir_stats_get(weir_runtime *runtime, weir_stats *stats)
         add_receive(&all, &runtime->pollers[i]);
     add_pool(&all, runtime->pool);
     all.sources = atomic_load_explicit(&runtime->slots.live, memory_order_relaxed);
+    all.turns = wr_shard_sum(runtime, WR_SHARD_TURNS);
     all.accepts = wr_counted(runtime, WR_COUNT_ACCEPTS);
     all.accept_errors = wr_counted(runtime, WR_COUNT_ACCEPT_ERRORS);
     all.bytes_received = wr_counted(runtime, WR_COUNT_RECEIVED);

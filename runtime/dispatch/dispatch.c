@@ -17,9 +17,6 @@
 #include "os/futex.h"
 #include "os/keep.h"
 
-/* Threads that leave have a few instructions to go. */
-#define LEAVE_LOOK_NS 200000
-
 static bool pump_pop(struct wr_pump *pump, void **ret_item)
 {
     struct wr_poller *poller = pump->context;
@@ -98,6 +95,8 @@ int wr_dispatch_init(weir_runtime *runtime, const struct wr_dispatch_options *op
         size += sizeof(struct wr_inbound *);
     }
     int r = wr_slots_init(&runtime->slots, &runtime->alloc, size, options->sources_max);
+    if (r == 0)
+        r = wr_shards_init(runtime);
     if (r == 0)
         r = wr_turns_init(&runtime->turns, runtime, options->slice_ns);
     if (r < 0)
@@ -223,6 +222,7 @@ void wr_dispatch_fini(weir_runtime *runtime)
     runtime->pollers = NULL;
     runtime->poller_count = 0;
     wr_turns_fini(&runtime->turns);
+    wr_shards_fini(runtime);
     wr_slots_fini(&runtime->slots);
 }
 
@@ -253,29 +253,6 @@ int wr_dispatch_wait_empty(weir_runtime *runtime, weir_time deadline)
             return 0;
         if (wr_futex_wait(&runtime->slots.live, live, deadline) == -ETIMEDOUT)
             return -ETIMEDOUT;
-    }
-}
-
-void wr_dispatch_enter(weir_runtime *runtime)
-{
-    atomic_fetch_add_explicit(&runtime->inside, 1, memory_order_relaxed);
-}
-
-void wr_dispatch_leave(weir_runtime *runtime)
-{
-    /* release: pairs with the acquire load in wr_dispatch_wait_left(). The memory may be gone right
-     * behind this, so that nobody is woken: destroy looks. */
-    atomic_fetch_sub_explicit(&runtime->inside, 1, memory_order_release);
-}
-
-void wr_dispatch_wait_left(weir_runtime *runtime)
-{
-    for (;;) {
-        /* acquire: pairs with the release in wr_dispatch_leave() */
-        uint32_t inside = atomic_load_explicit(&runtime->inside, memory_order_acquire);
-        if (inside == 0)
-            return;
-        wr_futex_wait(&runtime->inside, inside, wr_clock_now() + LEAVE_LOOK_NS);
     }
 }
 

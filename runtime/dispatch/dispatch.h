@@ -13,6 +13,7 @@
 #include "base/alloc.h"
 #include "base/cpu_relax.h"
 #include "base/log.h"
+#include "dispatch/shard.h"
 #include "dispatch/slot.h"
 #include "dispatch/source.h"
 #include "dispatch/timer.h"
@@ -60,8 +61,7 @@ struct wr_poller {
     _Atomic uint64_t harvested, stale_drops, sync_wakes, pushes, timers_expired, poll_errors;
     _Atomic uint64_t inline_turns;
     /* written by many */
-    WR_ALIGN_LINE _Atomic uint64_t turns;
-    _Atomic uint64_t doorbells;
+    WR_ALIGN_LINE _Atomic uint64_t doorbells;
     _Atomic uint32_t live; /* sources that live here */
     WR_ALIGN_LINE struct wr_pump pump;
     WR_ALIGN_LINE struct wr_timers timers;
@@ -103,12 +103,11 @@ struct weir_runtime {
     _Atomic uint32_t draining;
     _Atomic uint32_t kept;   /* our code cannot be unloaded any more */
     const void *maker;       /* where the runtime was made: code that is kept as well; or NULL */
-    _Atomic uint32_t inside; /* waiting calls: wr_dispatch_enter() */
     void (*thread_start)(const char *name, void *context);
     void (*thread_stop)(const char *name, void *context);
     void *thread_context;
     void (*callbacks_end)(void); /* a thread that ran callbacks ends: the net layer's own */
-    void *net; /* the net layer's own */
+    struct wr_shards *shards;
     struct wr_turns turns;
     size_t write_budget; /* bytes that may wait to be sent, on all sockets together */
 };

@@ -11,6 +11,8 @@ void *wr_poller_main(void *argument)
     struct wr_poller *poller = argument;
     weir_runtime *runtime = poller->runtime;
 
+    if (runtime->inline_dedicated)
+        wr_shard_claim(runtime);
     if (runtime->thread_start)
         runtime->thread_start(poller->thread.name, runtime->thread_context);
     if (runtime->inline_dedicated)
@@ -22,6 +24,7 @@ void *wr_poller_main(void *argument)
     }
     if (runtime->inline_dedicated && runtime->callbacks_end)
         runtime->callbacks_end();
+    wr_shard_give(runtime);
     if (runtime->thread_stop)
         runtime->thread_stop(poller->thread.name, runtime->thread_context);
     return NULL;

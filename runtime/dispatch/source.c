@@ -114,13 +114,13 @@ static uint64_t take(struct wr_source *source)
 void wr_source_run(struct wr_source *source)
 {
     struct wr_source *outer = current;
-    struct wr_poller *poller = source->poller;
+    weir_runtime *runtime = source->poller->runtime;
     uint64_t taken = take(source);
 
-    atomic_fetch_add_explicit(&poller->turns, 1, memory_order_relaxed);
+    wr_shard_add(runtime, WR_SHARD_TURNS, 1);
     wr_pool_note(source->fd);
     current = source;
-    enum wr_turn turn = poller->runtime->turn[source->kind](source, (uint32_t)taken);
+    enum wr_turn turn = runtime->turn[source->kind](source, (uint32_t)taken);
     current = outer;
     if (turn == WR_TURN_DONE)
         finish(source);

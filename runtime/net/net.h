@@ -241,7 +241,7 @@ int wr_close_begin(weir_socket *socket, bool reset, weir_closed_fn *closed, void
 
 /* ---- counters.c: bytes and accepts, summed on demand */
 enum wr_counter {
-    WR_COUNT_ACCEPTS,
+    WR_COUNT_ACCEPTS = WR_SHARD_ABOVE,
     WR_COUNT_ACCEPT_ERRORS,
     WR_COUNT_RECEIVED,
     WR_COUNT_SENT,
@@ -255,8 +255,7 @@ uint64_t wr_counted(weir_runtime *runtime, enum wr_counter counter);
 uint64_t wr_counted_waiting(weir_runtime *runtime);
 
 /* ---- for runtime.c */
-int wr_net_init(weir_runtime *runtime);
-void wr_net_fini(weir_runtime *runtime);
+void wr_net_init(weir_runtime *runtime);
 size_t wr_net_source_size(void);
 /* For wr_pool_set_block_hook(), and the end of a worker. */
 void wr_net_block_hook(void);

@@ -68,6 +68,12 @@ enum wr_turn wr_socket_turn(struct wr_source *source, uint32_t flags)
     return wr_close_turn(socket, scratch, flags);
 }
 
+void wr_net_init(weir_runtime *runtime)
+{
+    for (int kind = WR_STREAM; kind <= WR_LISTENER; kind++)
+        runtime->turn[kind] = wr_socket_turn;
+}
+
 int wr_socket_make(weir_runtime *runtime, int fd, enum wr_socket_kind kind,
                    const weir_socket_options *options, weir_socket **ret_socket)
 {

@@ -31,6 +31,13 @@ void wr_dispatch_wake(weir_runtime *runtime, _Atomic uint32_t *word)
     wr_futex_wake(word, INT_MAX);
 }
 
+void wr_shard_add(weir_runtime *runtime, unsigned value, uint64_t add)
+{
+    (void)runtime;
+    (void)value;
+    (void)add;
+}
+
 void wr_pool_note(int subject)
 {
     (void)subject;

@@ -258,10 +258,10 @@ static void begin_waiting(struct crowd *crowd, int kinds, int each)
  * connects are counted twice. */
 static void await_inside(struct crowd *crowd, unsigned each)
 {
-    _Atomic uint32_t *inside = &crowd->rig.runtime->inside;
+    weir_runtime *runtime = crowd->rig.runtime;
 
-    cr_assert(RIG_UNTIL(atomic_load(inside) == (KINDS + 1) * each, 10000), "%u are inside",
-              atomic_load(inside));
+    cr_assert(RIG_UNTIL(wr_shard_sum(runtime, WR_SHARD_INSIDE) == (KINDS + 1) * each, 10000),
+              "%u are inside", (unsigned)wr_shard_sum(runtime, WR_SHARD_INSIDE));
 }
 
 static void join_waiting(struct crowd *crowd, int kinds, int each)
