@@ -5,7 +5,7 @@ packages_for() {
     case $1 in
     build) echo gcc libc6-dev cmake ninja-build pkg-config libck-dev ;;
     test) echo libcriterion-dev liburing-dev python3 binutils g++ ;; # without liburing: epoll alone
-    ci) echo clang clang-tidy valgrind curl spin strace wrk apache2-utils nghttp2-client ;;
+    ci) echo clang clang-tidy valgrind curl spin strace wrk apache2-utils nghttp2-client iproute2 ;;
     *) echo "packages.sh: no purpose is called $1" >&2; return 1 ;;
     esac
 }
