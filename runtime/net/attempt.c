@@ -9,7 +9,6 @@
 
 /* System calls of one try before others get a turn. */
 #define CALLS_MAX 16
-#define PIECES_MAX 64
 #define FILE_CHUNK (1 << 20)
 
 static ssize_t attempt_send(weir_socket *socket, weir_op *op)
@@ -30,35 +29,50 @@ static ssize_t attempt_send(weir_socket *socket, weir_op *op)
     return WR_TRY_YIELD;
 }
 
-/* What of the pieces is still to be sent, at most PIECES_MAX of them. Returns how many. */
-static size_t pieces_left(const weir_op *op, struct iovec left[PIECES_MAX])
+size_t wr_pieces_next(const struct wr_pieces *pieces, struct iovec ret_next[WR_PIECES_MAX])
 {
-    const struct iovec *pieces = op->data_;
-    size_t skip = op->moved_, count = 0, total = (size_t)op->offset_;
+    size_t skip = pieces->skip, count = 0;
 
-    for (size_t i = 0; i < total && count < PIECES_MAX; i++) {
-        if (skip >= pieces[i].iov_len) {
-            skip -= pieces[i].iov_len;
-            continue;
+    for (size_t i = 0; i < pieces->count && count < WR_PIECES_MAX; i++) {
+        const struct iovec *piece = &pieces->first[i];
+        if (piece->iov_len > skip) {
+            ret_next[count].iov_base = (unsigned char *)piece->iov_base + skip;
+            ret_next[count++].iov_len = piece->iov_len - skip;
         }
-        left[count].iov_base = (unsigned char *)pieces[i].iov_base + skip;
-        left[count].iov_len = pieces[i].iov_len - skip;
         skip = 0;
-        count++;
     }
     return count;
 }
 
+void wr_pieces_sent(struct wr_pieces *pieces, size_t sent)
+{
+    pieces->skip += sent;
+    while (pieces->count > 0 && pieces->skip >= pieces->first->iov_len) {
+        pieces->skip -= pieces->first->iov_len;
+        pieces->first++;
+        pieces->count--;
+    }
+}
+
+/* The position stands in the operation: data_ and offset_ are the pieces that are left, extra_ is
+ * what has left of the first. */
 static ssize_t attempt_sendv(weir_socket *socket, weir_op *op)
 {
+    struct wr_pieces pieces = {
+        .first = op->data_, .count = (size_t)op->offset_, .skip = (uintptr_t)op->extra_};
+
     for (int calls = 0; calls < CALLS_MAX; calls++) {
-        struct iovec left[PIECES_MAX];
-        size_t count = pieces_left(op, left);
+        struct iovec next[WR_PIECES_MAX];
+        size_t count = wr_pieces_next(&pieces, next);
         if (count == 0)
             return (ssize_t)op->moved_;
-        ssize_t n = wr_sock_sendv(socket->source.fd, left, count);
+        ssize_t n = wr_sock_sendv(socket->source.fd, next, count);
         if (n < 0)
             return n;
+        wr_pieces_sent(&pieces, (size_t)n);
+        op->data_ = (void *)(uintptr_t)pieces.first;
+        op->offset_ = (int64_t)pieces.count;
+        op->extra_ = (void *)pieces.skip;
         op->moved_ += (size_t)n;
         wr_count(socket->source.poller->runtime, WR_COUNT_SENT, (uint64_t)n);
     }

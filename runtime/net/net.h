@@ -154,6 +154,17 @@ void wr_op_prepare_wait(weir_op *op, enum wr_op_kind kind, void *data, size_t le
  * turn) */
 ssize_t wr_attempt(weir_socket *socket, weir_op *op);
 
+/* What is left of pieces to send: what has left is not looked at again. */
+struct wr_pieces {
+    const struct iovec *first;
+    size_t count;
+    size_t skip; /* of the first one */
+};
+#define WR_PIECES_MAX 64
+/* The next ones for one call of the system, without the empty ones. Returns how many. */
+size_t wr_pieces_next(const struct wr_pieces *pieces, struct iovec ret_next[WR_PIECES_MAX]);
+void wr_pieces_sent(struct wr_pieces *pieces, size_t sent);
+
 /* ---- scratch.c: what a thread keeps for the turns it runs */
 #define WR_SCRATCH_IN 65536
 #define WR_SCRATCH_OUT 65536

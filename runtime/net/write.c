@@ -183,21 +183,13 @@ static size_t sum(const struct iovec *pieces, size_t count)
 static int send_now(weir_socket *socket, const struct iovec *pieces, size_t count)
 {
     size_t length = sum(pieces, count), sent = 0;
+    struct wr_pieces left = {.first = pieces, .count = count};
 
     while (sent < length) {
-        struct iovec left[64];
-        size_t skip = sent, n = 0;
-        for (size_t i = 0; i < count && n < 64; i++) {
-            if (skip >= pieces[i].iov_len) {
-                skip -= pieces[i].iov_len;
-                continue;
-            }
-            left[n].iov_base = (unsigned char *)pieces[i].iov_base + skip;
-            left[n++].iov_len = pieces[i].iov_len - skip;
-            skip = 0;
-        }
-        ssize_t r = n == 1 ? wr_sock_send(socket->source.fd, left[0].iov_base, left[0].iov_len)
-                           : wr_sock_sendv(socket->source.fd, left, n);
+        struct iovec next[WR_PIECES_MAX];
+        size_t n = wr_pieces_next(&left, next);
+        ssize_t r = n == 1 ? wr_sock_send(socket->source.fd, next[0].iov_base, next[0].iov_len)
+                           : wr_sock_sendv(socket->source.fd, next, n);
         if (r == -EAGAIN)
             break;
         if (r < 0) {
@@ -205,6 +197,7 @@ static int send_now(weir_socket *socket, const struct iovec *pieces, size_t coun
             return (int)r;
         }
         sent += (size_t)r;
+        wr_pieces_sent(&left, (size_t)r);
         wr_count(socket->source.poller->runtime, WR_COUNT_SENT, (uint64_t)r);
     }
     if (sent == length)

@@ -39,6 +39,51 @@ static void write_in_callback(weir_socket *socket, const weir_view *view, int st
         cr_expect_eq(weir_writev(socket, pieces, PIECES), 0);
 }
 
+Test(send_paths, pieces_that_have_left_are_not_looked_at_again, .timeout = 30)
+{
+    enum { COUNT = 2000, EACH = 4096 };
+    static unsigned char block[EACH];
+    static struct iovec large[COUNT];
+    struct rig rig;
+    struct rig_op op;
+    weir_socket *socket;
+
+    for (int i = 0; i < COUNT; i++)
+        large[i] = (struct iovec){block, EACH};
+    rig_open(&rig, 1);
+    int peer = rig_tcp(&rig, NULL, &socket);
+    rig_op_init(&op);
+    cr_assert_eq(weir_sendv(socket, &op.op, large, COUNT, WEIR_NEVER), -EINPROGRESS);
+    rig_sleep_ms(50); /* what fits has left */
+    cr_assert_eq(weir_cancel(&op.op), 0);
+    cr_assert(rig_op_await(&op, 5000));
+    cr_assert_gt(op.moved, EACH);
+    cr_assert_eq((const struct iovec *)op.op.data_ - large, (ptrdiff_t)(op.moved / EACH));
+    cr_assert_eq((size_t)op.op.offset_, COUNT - op.moved / EACH);
+    close(peer);
+    rig_close(&rig);
+}
+
+Test(send_paths, empty_pieces_and_parts_of_pieces_are_passed_over, .timeout = 10)
+{
+    char text[] = "abcdef";
+    struct iovec three[] = {{text, 0}, {text, 3}, {text, 0}, {text + 3, 3}, {text, 0}};
+    struct iovec next[WR_PIECES_MAX];
+    struct wr_pieces left = {.first = three, .count = 5};
+
+    cr_assert_eq(wr_pieces_next(&left, next), 2);
+    wr_pieces_sent(&left, 2);
+    cr_assert_eq(wr_pieces_next(&left, next), 2);
+    cr_assert_eq(next[0].iov_base, text + 2);
+    cr_assert_eq(next[0].iov_len, 1);
+    wr_pieces_sent(&left, 2);
+    cr_assert_eq(wr_pieces_next(&left, next), 1);
+    cr_assert_eq(next[0].iov_base, text + 4);
+    wr_pieces_sent(&left, 2);
+    cr_assert_eq(left.count, 0);
+    cr_assert_eq(wr_pieces_next(&left, next), 0);
+}
+
 Test(send_paths, four_thousand_pieces_arrive_in_order, .timeout = 60)
 {
     struct rig rig;
