@@ -13,6 +13,11 @@
 static void clear_request(struct wr_pool *pool)
 {
     WR_SEAM(WR_SEAM_CLEARING);
+    /* 0 already: another has cleared what we were bound by, or nobody has asked. See pool.c. */
+    if (atomic_load_explicit(&pool->request, memory_order_relaxed) == 0) {
+        wr_inject_before_look();
+        return;
+    }
     /* acq_rel: pairs with the exchange to 1 in wr_pool_request(): the look that follows sees
      * what was pushed before any exchange in front of this one; those behind it see us in the
      * idle list */

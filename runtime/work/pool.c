@@ -11,8 +11,9 @@
  *   post     poster     push; request is 1: done. Else request <- 1; it was 0: take one worker out
  *                       of `idle` and wake it; nobody is there: watching <- 1, and watch() if that
  *                       was 0
- *   clear    worker     request <- 0, and afterwards a look at the queue. Done after each wake,
- *                       after each spin that found something, and between publishing and sleeping
+ *   clear    worker     request <- 0 unless it is 0, and afterwards a look at the queue. Done after
+ *                       each wake, after each spin that found something, and between publishing and
+ *                       sleeping
  *   take     worker     pop; request is 0 and more may be there: as a post without the push, and
  *                       that BEFORE the callback; then the callback, which may block for ever
  *   spin     worker     request <- 1 (it binds itself), look for a while; then clear, or park
@@ -44,6 +45,9 @@
  *    after the clear by somebody to whom 1 and 2 apply, or is 0 and "take" sees more
  *    (wr_inject_maybe() overlooks nothing that happened before). So coverage is handed on before a
  *    callback runs: a worker inside a callback never counts.
+ *    A clear that reads 0 writes nothing. What it was to clear has been cleared by another, who
+ *    looks after that: who relied on 1 relied on this. A post that finds 0 later looks into `idle`
+ *    behind us: it cannot have had the lock before us, or its 1 would have been read.
  * 4. A look ends in item, empty (linearized) or uncertain. Uncertain is looked at again, never
  *    slept on: wr_worker_take() answers only the first two.
  * 5. The tick's clear is as good as a worker's, since a look follows. Without it `request` could

@@ -116,7 +116,7 @@ void wr_worker_run(struct wr_worker *worker, weir_work *work);
 /* Around what a worker runs: it is counted, and blocks left open are closed. */
 void wr_worker_begin(struct wr_worker *worker, uintptr_t function);
 void wr_worker_end(struct wr_worker *worker);
-/* ITEM or EMPTY: looks until it knows. */
+/* ITEM; EMPTY: every item whose push happened before has been popped. Looks until it knows. */
 enum wr_take wr_worker_take(struct wr_pool *pool, weir_work **ret_work);
 /* Waits until no thread of the lane is left and joins them all; ticks meanwhile. Without the
  * lock. */

@@ -43,6 +43,9 @@ bool wr_pool_on_io_worker(void)
 
 enum wr_take wr_worker_take(struct wr_pool *pool, weir_work **ret_work)
 {
+    /* An empty queue is only read: the lock's line stays with all. */
+    if (!wr_inject_maybe(pool->inject))
+        return WR_TAKE_EMPTY;
     for (unsigned looks = 0;; looks++) {
         enum wr_take take = wr_inject_pop(pool->inject, ret_work);
         if (take != WR_TAKE_UNCERTAIN)

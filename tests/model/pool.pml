@@ -23,7 +23,8 @@
  * put it in a buffer that an RMW of the same thread drains first (pop's try of the lock is one).
  *
  * Bounds: WORKERS (2-3), POSTERS (1-2), ITEMS in all; LOOK_MAYBE: the look of a parking worker is
- * wr_inject_maybe() instead of a pop; SPIN, RETIRE, TICK switch those parts on.
+ * wr_inject_maybe() instead of a pop; LOOK_FIRST: every pop is behind such a look; SPIN, RETIRE,
+ * TICK switch those parts on.
  * 2.8 million states as it stands, 19 million with 3 workers. */
 #ifndef WORKERS
 #define WORKERS 2
@@ -107,7 +108,20 @@ inline ask(me) {
     old = 0
 }
 
+/* LOOK_FIRST: a look, and the lock only when something may be there, as the code does. */
 inline pop(me) {
+#ifdef LOOK_FIRST
+    look();
+    if
+    :: got -> got = 0; pop_locked(me)
+    :: else
+    fi
+#else
+    pop_locked(me)
+#endif
+}
+
+inline pop_locked(me) {
 #ifdef BUG_UNCERTAIN_IS_EMPTY
     if
     :: taking -> got = 0
@@ -129,8 +143,16 @@ inline pop(me) {
     fi
 }
 
-/* wr_inject_maybe(): three loads, in the order in which items travel. */
+/* wr_inject_maybe(): a look at the list that counts when it finds something, and then three loads,
+ * in the order in which items travel. */
 inline look() {
+    if
+    :: list > 0 -> got = 1
+    :: list == 0 -> look_in_order()
+    fi
+}
+
+inline look_in_order() {
     if
     :: stack > 0 -> got = 1
     :: stack == 0 ->
@@ -177,7 +199,10 @@ inline clear(me) {
 #ifdef BUG_PLAIN_CLEAR
     atomic { FENCE(me) -> stores[me] = 1 }
 #else
-    request = 0                                 /* an exchange */
+    if
+    :: !request
+    :: request -> request = 0                   /* a load, then an exchange */
+    fi
 #endif
 }
 
