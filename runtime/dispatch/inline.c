@@ -51,6 +51,7 @@ void wr_inline_run(struct wr_poller *poller)
 {
     weir_time start = 0;
     unsigned turns = 0;
+    bool more = true; /* is left for others; who pushes later comes himself */
     void *source;
 
     size_t size = wr_ready_size(poller->ready);
@@ -58,17 +59,17 @@ void wr_inline_run(struct wr_poller *poller)
         wr_pump_kick(&poller->pump);
     if (size > 1)
         start = wr_clock_now();
-    while (turns < WR_INLINE_MAX && wr_ready_pop(poller->ready, &source)) {
+    while (turns < WR_INLINE_MAX && (more = wr_ready_pop(poller->ready, &source))) {
         if (turns++ > 0)
             wr_pool_item_next((uintptr_t)wr_source_run);
         wr_source_run(source);
-        if (wr_ready_size(poller->ready) == 0)
-            break;
-        if (wr_clock_now() - start >= WR_INLINE_NS)
+        more = wr_ready_size(poller->ready) > 0;
+        if (!more || wr_clock_now() - start >= WR_INLINE_NS)
             break;
     }
     atomic_fetch_add_explicit(&poller->inline_turns, turns, memory_order_relaxed);
-    wr_inline_spill(poller);
+    if (more)
+        wr_inline_spill(poller);
 }
 
 void wr_inline_loop(struct wr_poller *poller)

@@ -329,6 +329,19 @@ Test(inline, waiting_call_is_let_go_by_another_thread, .timeout = 60)
     }
 }
 
+Test(inline, waiting_call_is_ended_by_destroy, .timeout = 60)
+{
+    struct rig rig;
+    struct asking asking;
+
+    open_with(&rig, 1, 1, 0, 0);
+    ask(&rig, &asking, 0);
+    weir_runtime_destroy(rig.runtime);
+    rig.runtime = NULL;
+    answered(&asking, -ECANCELED);
+    lease_close(&rig);
+}
+
 Test(inline, waiting_call_keeps_its_deadline, .timeout = 60)
 {
     struct rig rig;
