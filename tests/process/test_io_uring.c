@@ -10,6 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "os/fault.h"
 #include "poll/backends.h"
 #include "support/rig.h"
 
@@ -170,6 +171,46 @@ Test(io_uring, the_lease_becomes_dedicated_and_the_log_says_so, .timeout = 30)
     echo_once(&rig);
     rig_close(&rig);
 }
+
+/* Completion mode was asked for and is not to be had: said once, and everything works. */
+static void read_by_readiness(enum weir_backend backend, const char *reason)
+{
+    weir_options options = WEIR_OPTIONS_INIT;
+    struct rig rig;
+    const char *why;
+
+    options.backend = backend;
+    options.recv = WEIR_RECV_COMPLETION;
+    options.poll = WEIR_POLL_DEDICATED;
+    rig_open_with(&rig, &options);
+    weir_runtime_backend(rig.runtime, &why);
+    cr_expect_not_null(strstr(why, "recv: readiness, though completion was asked for"), "%s", why);
+    cr_expect_not_null(strstr(why, reason), "%s", why);
+    cr_expect_eq(rig_lines(&rig, WEIR_LOG_WARN), 1);
+    cr_expect(rig_logged(&rig, reason));
+    cr_expect_eq(rig_stats(&rig).recv_buffers, 0);
+    echo_once(&rig);
+    rig_close(&rig);
+}
+
+Test(io_uring, completion_on_epoll_is_readiness_with_a_warning, .timeout = 30)
+{
+    read_by_readiness(WEIR_BACKEND_EPOLL, "only the io_uring back end has it");
+}
+
+#ifdef WEIR_FAULTS
+static int no_buffer_rings(enum wr_fault_call call)
+{
+    return call == WR_FAULT_URING_BUFFERS ? EINVAL : 0;
+}
+
+Test(io_uring, completion_on_a_kernel_without_it_is_readiness_with_a_warning, .timeout = 30)
+{
+    skip_unless_available();
+    wr_fault_hook = no_buffer_rings;
+    read_by_readiness(WEIR_BACKEND_IO_URING, "this kernel has no multishot receive");
+}
+#endif
 
 static void on_accept(weir_listener *listener, weir_socket *socket, void *context)
 {
