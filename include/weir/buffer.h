@@ -25,8 +25,8 @@ struct weir_kept {
 };
 
 /**
- * Keep the bytes of `view` beyond the callback. Where the bytes lie in a worker's hot buffer this
- * copies them once; where they lie in a buffer of the ring it takes that buffer over.
+ * Keep the bytes of `view` beyond the callback: copies them, so that the worker's hot buffer, or in
+ * completion mode the ring's, can be used again.
  * @return the kept bytes, NULL when out of memory (the view stays valid as before).
  * Threads: only inside the callback that was given the view.   Blocks: no.
  * Owner: the caller, until weir_view_release().

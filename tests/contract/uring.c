@@ -153,7 +153,7 @@ static struct {
 
 static void *use_a_number_again(void *unused)
 {
-    uint64_t rounds = support_rounds(10000);
+    uint64_t rounds = support_rounds(100000);
 
     (void)unused;
     for (uint64_t token = 1; token <= rounds; token++) {
@@ -171,7 +171,7 @@ static void *use_a_number_again(void *unused)
     return NULL;
 }
 
-Test(uring, ten_thousand_uses_of_one_number_never_speak_under_an_old_token, .timeout = 60)
+Test(uring, a_number_used_a_hundred_thousand_times_never_speaks_under_an_old_token, .timeout = 110)
 {
     pthread_t thread;
     uint64_t heard = 0;
@@ -191,6 +191,24 @@ Test(uring, ten_thousand_uses_of_one_number_never_speak_under_an_old_token, .tim
     pthread_join(thread, NULL);
     cr_assert_gt(heard, 0);
     rig_close(&reuse.rig);
+}
+
+/* ---- what a host would notice (U04, U10) ----------------------------------------------------- */
+
+Test(uring, no_kernel_thread_spins_for_us_and_waiting_is_not_for_a_disk, .timeout = 30)
+{
+    struct io_uring_params params = {.flags = 0};
+    struct io_uring ring;
+    static struct rig rig;
+
+    rig_open(&rig, rig_uring());
+    cr_expect_eq(rig.backend->ring.flags & IORING_SETUP_SQPOLL, 0);
+    cr_assert_eq(io_uring_queue_init_params(4, &ring, &params), 0);
+    io_uring_queue_exit(&ring);
+    /* By number: kernel 6.15 has them, the headers may be older. */
+    bool can = params.features & 1u << 17, does = rig.backend->enter_flags & 1u << 7;
+    cr_expect_eq(does, can);
+    rig_close(&rig);
 }
 
 /* ---- bells (U08) --------------------------------------------------------------------------- */
@@ -300,8 +318,12 @@ static struct {
     _Atomic unsigned uses;
 } plan;
 
+static unsigned entries; /* of the submission queue; 0: as usual */
+
 static int planned(enum wr_fault_call call)
 {
+    if (call == WR_FAULT_URING_ENTRIES)
+        return (int)entries;
     if (call != plan.call)
         return 0;
     atomic_fetch_add(&plan.uses, 1);
@@ -444,6 +466,14 @@ Test(uring, a_small_completion_queue_silences_nobody, .timeout = 60)
 {
     (void)count_overflows(0);
     cr_assert_gt(count_overflows(2), 0, "it never overflowed: the test proves nothing");
+}
+
+/* Each request is a submission of its own, and sixteen completions are all there is room for. */
+Test(uring, a_ring_of_one_entry_silences_nobody, .timeout = 60)
+{
+    entries = 1;
+    cr_assert_gt(count_overflows(2), 0, "it never overflowed: the test proves nothing");
+    entries = 0;
 }
 
 Test(uring, after_a_dropped_completion_all_are_heard_again, .timeout = 30)
