@@ -71,6 +71,9 @@ function(weir_layer name)
     add_library(wr_${name}_objects OBJECT ${arg_SOURCES})
     set_target_properties(wr_${name}_objects PROPERTIES
         POSITION_INDEPENDENT_CODE ON C_VISIBILITY_PRESET hidden)
+    # What a thread keeps is a few pointers: they fit into what every loader leaves for libraries that come
+    # late, and no access calls the loader.
+    target_compile_options(wr_${name}_objects PRIVATE -ftls-model=initial-exec)
     target_include_directories(wr_${name}_objects PRIVATE ${PROJECT_SOURCE_DIR}/runtime ${PROJECT_SOURCE_DIR}/include)
     target_link_libraries(wr_${name}_objects PRIVATE weir_build Threads::Threads ${arg_LIBRARIES})
     weir_optimise(wr_${name}_objects)
