@@ -16,7 +16,9 @@ enum weir_interest { WEIR_READABLE = 1, WEIR_WRITABLE = 2 };
 /**
  * Runs on a worker, once for each weir_watch_set() at most.
  * @param events  what is ready, out of what was asked for; a hang-up or an error counts as both.
- * @param status  0. A descriptor that its owner closed reports nothing: weir_watch_set() tells.
+ * @param status  0; -EIO an error is pending on the descriptor (a connection that was reset, a pipe
+ *                without a reader): its owner's next call on it says which. A descriptor that its
+ *                owner closed reports nothing: weir_watch_set() tells.
  */
 typedef void weir_watch_fn(weir_watch *watch, unsigned events, int status, void *context);
 
@@ -37,8 +39,9 @@ WEIR_API int weir_watch_open(weir_watch **ret_watch, weir_runtime *runtime, int 
 /**
  * Ask to hear once when one of `interest` holds; replaces what was asked before. 0 asks for
  * nothing.
- * @return 0; -EINVAL NULL or unknown bits; -EBADF the descriptor is gone; -ESHUTDOWN, -ECANCELED
- * closed. Threads: any, also its own callback.   Blocks: no.
+ * @return 0; -EINVAL NULL or unknown bits; -EBADF the descriptor is gone; -ENOMEM the kernel's:
+ *         nothing is asked for now; -ESHUTDOWN, -ECANCELED closed.
+ * Threads: any, also its own callback.   Blocks: no.
  */
 WEIR_API int weir_watch_set(weir_watch *watch, unsigned interest);
 

@@ -12,7 +12,7 @@
 #define TURN_BITS (READY_BITS | WR_HUP)
 
 _Static_assert((int)WR_IN == (int)WR_POLL_IN && (int)WR_OUT == (int)WR_POLL_OUT &&
-                   (int)WR_HUP == (int)WR_POLL_HUP,
+                   (int)WR_HUP == (int)WR_POLL_HUP && (int)WR_ERROR == (int)WR_POLL_ERROR,
                "the bits of a back end are the bits of the word");
 
 static _Thread_local struct wr_source *current;
@@ -96,7 +96,7 @@ static void finish(struct wr_source *source)
 
 /* The first act of a turn. Readiness that no asynchronous operation wants stays: a thread that is
  * between its clear and its wait relies on it. HUP stays, so what is taken is the want of it.
- * Returns HUP and what was taken. */
+ * Returns HUP, ERROR and what was taken. */
 static uint64_t take(struct wr_source *source)
 {
     uint64_t word = atomic_load_explicit(&source->word, memory_order_relaxed), mine, heard;
@@ -108,7 +108,7 @@ static uint64_t take(struct wr_source *source)
         /* acq_rel: pairs with finish() of the turn before and with the release of whoever linked */
     } while (!atomic_compare_exchange_weak_explicit(&source->word, &word, word & ~(mine | heard),
                                                     memory_order_acq_rel, memory_order_relaxed));
-    return mine | (word & WR_HUP);
+    return mine | (word & (WR_HUP | WR_ERROR));
 }
 
 void wr_source_run(struct wr_source *source)

@@ -6,6 +6,7 @@
  *
  *   IN OUT      readiness: set by the poller with each edge, cleared by whoever is about to try
  *   HUP         the peer has finished or failed; stays (so WANT_HUP is good for one turn)
+ *   ERROR       an error is pending on the descriptor; as HUP, but nobody can want it
  *   CTL TIMER   a turn is asked for: control (close, cancel, ended operations), a passed deadline
  *   LINKED      the source is in a queue, or a worker is in its turn (never both, never twice:
  *               D4, D5)
@@ -46,6 +47,7 @@ enum wr_source_flags {
     WR_HUP = 1 << 2,
     WR_CTL = 1 << 3,
     WR_TIMER = 1 << 4,
+    WR_ERROR = 1 << 5,          /* equal to WR_POLL_ERROR */
     WR_LINKED = 1 << 8,
     WR_LIVE = 1 << 9,               /* attached once, not released: destroy and drain find it */
     WR_WANT_IN = 1 << 12,       /* IN << 12 */

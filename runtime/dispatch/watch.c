@@ -54,7 +54,7 @@ enum wr_turn wr_watch_turn(struct wr_source *source, uint32_t flags)
         return wr_source_unpin_own(source) ? last_turn(watch) : WR_TURN_GONE;
     }
     if (events)
-        watch->run(watch, events, 0, watch->context);
+        watch->run(watch, events, flags & WR_ERROR ? -EIO : 0, watch->context);
     return WR_TURN_DONE;
 }
 
@@ -92,12 +92,12 @@ int weir_watch_set(weir_watch *watch, unsigned interest)
     if (r == 0) {
         watch->interest = interest;
         /* What an earlier set found is stale: the rearm makes the kernel look anew. */
-        wr_source_clear(source, BOTH);
+        wr_source_clear(source, BOTH | WR_HUP | WR_ERROR);
         r = wr_source_rearm(source, interest);
-        if (r < 0) {
+        if (r < 0)
             watch->interest = 0;
+        if (r == -ENOENT)
             r = -EBADF;
-        }
     }
     wr_unlock(&watch->lock);
     return r;

@@ -268,6 +268,8 @@ static uint32_t bits_of(uint32_t mask)
         bits |= WR_POLL_IN | WR_POLL_HUP;
     if (mask & (EPOLLERR | EPOLLHUP))
         bits |= WR_POLL_IN | WR_POLL_OUT | WR_POLL_HUP;
+    if (mask & EPOLLERR)
+        bits |= WR_POLL_ERROR;
     return bits;
 }
 

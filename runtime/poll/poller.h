@@ -25,7 +25,8 @@ struct wr_buffer;
 enum wr_poll_bits {
     WR_POLL_IN = 1,         /* readable, or the end of the stream, or an error */
     WR_POLL_OUT = 2,        /* writable, or an error */
-    WR_POLL_HUP = 4         /* the peer has finished (half or whole) or failed; comes with IN */
+    WR_POLL_HUP = 4,        /* the peer has finished (half or whole) or failed; comes with IN */
+    WR_POLL_ERROR = 32      /* ONESHOT: an error is pending on the descriptor; comes with all */
 };
 
 struct wr_poll_event {

@@ -149,7 +149,7 @@ uint32_t rig_bits(struct rig *rig, uint64_t token, unsigned *ret_others)
         cr_assert_geq(count, 0);
         for (int i = 0; i < count; i++) {
             if (rig->events[i].token == token)
-                bits |= rig->events[i].bits;
+                bits |= rig->events[i].bits & ~(uint32_t)WR_POLL_ERROR; /* for ONESHOT alone */
             else
                 others++;
         }

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "dispatch/dispatch.h"
+#include "os/fault.h"
 #include "support/rig.h"
 #include "support/stress.h"
 
@@ -366,3 +367,80 @@ Test(watch, threads_that_open_and_close_get_their_own_events, .timeout = 30) /* 
     cr_assert(RIG_UNTIL(rig_stats(&rig).sources == 0, 5000));
     rig_close(&rig);
 }
+
+Test(watch, an_error_that_is_pending_is_told_until_its_owner_has_heard_it, .timeout = 30)
+{
+    struct watched watched;
+    int pair[2], error = 0;
+    socklen_t length = sizeof error;
+    struct linger now = {.l_onoff = 1};
+
+    watched_open(&watched);
+    cr_assert_eq(weir_watch_close(watched.watch, NULL, NULL), 0);
+    rig_tcp_pair(pair);
+    close(watched.fds[0]);
+    watched.fds[0] = pair[0];
+    cr_assert_eq(weir_watch_open(&watched.watch, watched.rig.runtime, pair[0], on_ready,
+                                 &watched.seen),
+                 0);
+    cr_assert_eq(setsockopt(pair[1], SOL_SOCKET, SO_LINGER, &now, sizeof now), 0);
+    close(pair[1]);
+    for (unsigned calls = 1; calls <= 2; calls++) { /* asking does not use it up */
+        cr_assert_eq(weir_watch_set(watched.watch, WEIR_READABLE), 0);
+        cr_assert(called(&watched, calls));
+        cr_expect_eq(atomic_load(&watched.seen.status), -EIO);
+        cr_expect_eq(atomic_load(&watched.seen.events), WEIR_READABLE);
+    }
+    cr_assert_eq(getsockopt(pair[0], SOL_SOCKET, SO_ERROR, &error, &length), 0);
+    cr_expect_eq(error, ECONNRESET, "the owner's error was taken from it");
+    cr_assert_eq(weir_watch_set(watched.watch, WEIR_READABLE), 0);
+    cr_assert(called(&watched, 3));
+    cr_expect_eq(atomic_load(&watched.seen.status), 0, "the old error is told again");
+    watched_end(&watched);
+}
+
+Test(watch, a_pipe_without_a_reader_has_an_error, .timeout = 30)
+{
+    struct watched watched;
+    int ends[2];
+
+    watched_open(&watched);
+    cr_assert_eq(weir_watch_close(watched.watch, NULL, NULL), 0);
+    cr_assert_eq(pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
+    close(watched.fds[0]);
+    watched.fds[0] = ends[1];
+    cr_assert_eq(weir_watch_open(&watched.watch, watched.rig.runtime, ends[1], on_ready,
+                                 &watched.seen),
+                 0);
+    close(ends[0]);
+    cr_assert_eq(weir_watch_set(watched.watch, WEIR_WRITABLE), 0);
+    cr_assert(called(&watched, 1));
+    cr_expect_eq(atomic_load(&watched.seen.status), -EIO);
+    cr_expect_eq(atomic_load(&watched.seen.events), WEIR_WRITABLE);
+    watched_end(&watched);
+}
+
+#ifdef WEIR_FAULTS
+static _Atomic bool scarce;
+
+static int no_memory(enum wr_fault_call call)
+{
+    return call == WR_FAULT_EPOLL_CTL && atomic_load(&scarce) ? ENOMEM : 0;
+}
+
+Test(watch, what_the_kernel_says_to_a_set_is_answered, .timeout = 30)
+{
+    struct watched watched;
+
+    wr_fault_hook = no_memory;
+    watched_open(&watched);
+    atomic_store(&scarce, true);
+    cr_expect_eq(weir_watch_set(watched.watch, WEIR_WRITABLE), -ENOMEM);
+    atomic_store(&scarce, false);
+    rig_sleep_ms(5);
+    cr_expect_eq(atomic_load(&watched.seen.calls), 0);
+    cr_expect_eq(weir_watch_set(watched.watch, WEIR_WRITABLE), 0);
+    cr_expect(called(&watched, 1));
+    watched_end(&watched);
+}
+#endif
