@@ -100,6 +100,9 @@ struct weir_socket {
 };
 
 _Static_assert(sizeof(struct weir_socket) <= 192, "bytes an idle connection costs");
+_Static_assert(offsetof(struct weir_socket, out) == WR_CACHE_LINE &&
+                   offsetof(struct weir_socket, deadline) == (size_t)2 * WR_CACHE_LINE,
+               "what an event, a turn, and neither of them touches");
 
 static inline bool wr_closing(const weir_socket *socket)
 {
