@@ -92,9 +92,9 @@ static int no_timer(enum wr_fault_call call)
 void open_sleeping(struct rig *rig, uint32_t how)
 {
     hook();
+    /* It stays: threads look at it from here on. */
     wr_fault_hook = how == ASLEEP ? no_timer : NULL;
     lease_open(rig, 1, 1, 0);
-    wr_fault_hook = NULL;
 }
 
 void hold_asleep(struct rig *rig, uint32_t how)
