@@ -368,6 +368,17 @@ Test(watch, threads_that_open_and_close_get_their_own_events, .timeout = 30) /* 
     rig_close(&rig);
 }
 
+/* Another descriptor in place of the first. */
+static void watch_instead(struct watched *watched, int fd)
+{
+    cr_assert_eq(weir_watch_close(watched->watch, on_closed, &watched->seen), 0);
+    cr_assert(RIG_UNTIL(atomic_exchange(&watched->seen.closed, 0) == 1, 5000));
+    close(watched->fds[0]);
+    watched->fds[0] = fd;
+    int r = weir_watch_open(&watched->watch, watched->rig.runtime, fd, on_ready, &watched->seen);
+    cr_assert_eq(r, 0, "weir_watch_open: %d", r);
+}
+
 Test(watch, an_error_that_is_pending_is_told_until_its_owner_has_heard_it, .timeout = 30)
 {
     struct watched watched;
@@ -376,13 +387,8 @@ Test(watch, an_error_that_is_pending_is_told_until_its_owner_has_heard_it, .time
     struct linger now = {.l_onoff = 1};
 
     watched_open(&watched);
-    cr_assert_eq(weir_watch_close(watched.watch, NULL, NULL), 0);
     rig_tcp_pair(pair);
-    close(watched.fds[0]);
-    watched.fds[0] = pair[0];
-    cr_assert_eq(weir_watch_open(&watched.watch, watched.rig.runtime, pair[0], on_ready,
-                                 &watched.seen),
-                 0);
+    watch_instead(&watched, pair[0]);
     cr_assert_eq(setsockopt(pair[1], SOL_SOCKET, SO_LINGER, &now, sizeof now), 0);
     close(pair[1]);
     for (unsigned calls = 1; calls <= 2; calls++) { /* asking does not use it up */
@@ -405,13 +411,8 @@ Test(watch, a_pipe_without_a_reader_has_an_error, .timeout = 30)
     int ends[2];
 
     watched_open(&watched);
-    cr_assert_eq(weir_watch_close(watched.watch, NULL, NULL), 0);
     cr_assert_eq(pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
-    close(watched.fds[0]);
-    watched.fds[0] = ends[1];
-    cr_assert_eq(weir_watch_open(&watched.watch, watched.rig.runtime, ends[1], on_ready,
-                                 &watched.seen),
-                 0);
+    watch_instead(&watched, ends[1]);
     close(ends[0]);
     cr_assert_eq(weir_watch_set(watched.watch, WEIR_WRITABLE), 0);
     cr_assert(called(&watched, 1));
