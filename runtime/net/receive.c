@@ -43,7 +43,8 @@ ssize_t wr_receive_lent(weir_socket *socket, void *buffer, size_t size,
 }
 
 /* What one lent buffer holds, as far as there is room; the rest is put back. */
-static size_t copy_out(weir_socket *socket, struct wr_buffer *lent, void *buffer, size_t size)
+static size_t copy_out(weir_socket *socket, struct wr_inbound *inbound, struct wr_buffer *lent,
+                       void *buffer, size_t size)
 {
     size_t count = lent->length < size ? lent->length : size;
 
@@ -52,7 +53,7 @@ static size_t copy_out(weir_socket *socket, struct wr_buffer *lent, void *buffer
     lent->data += count;
     lent->length -= (uint32_t)count;
     if (lent->length > 0)
-        wr_inbound_put_back(wr_source_inbound(&socket->source), lent);
+        wr_inbound_put_back(inbound, lent);
     else
         wr_source_give(&socket->source, lent);
     return count;
@@ -71,7 +72,7 @@ ssize_t wr_receive(weir_socket *socket, void *buffer, size_t size)
         ssize_t n = wr_receive_lent(socket, at, size - copied, &lent);
         if (!lent)
             return n;
-        size_t count = copy_out(socket, lent, at, size - copied);
+        size_t count = copy_out(socket, inbound, lent, at, size - copied);
         at = count > 0 ? at + count : at;
         copied += count;
         /* More of the same costs no call of the system; what is no bytes waits for the next. */
