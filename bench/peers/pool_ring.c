@@ -40,9 +40,9 @@ static void peer_post(unsigned index, peer_function *run, void *argument)
     }
     cell->run = run;
     cell->argument = argument;
-    __atomic_store_n(&cell->sequence, at + 1, __ATOMIC_RELEASE);
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    if (__atomic_load_n(&sleepers, __ATOMIC_RELAXED) > 0) {
+    /* An exchange, so that the look at the sleepers is not made before it. */
+    (void)__atomic_exchange_n(&cell->sequence, at + 1, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&sleepers, __ATOMIC_SEQ_CST) > 0) {
         __atomic_fetch_add(&wakes, 1, __ATOMIC_RELAXED);
         peer_futex_wake(&wakes, 1);
     }

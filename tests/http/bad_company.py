@@ -35,8 +35,7 @@ def peer_that_does_not_read_costs_bounded_memory_and_is_given_up():
             peak = max(peak, server.rss() - before)
             time.sleep(0.001)
         check(len(gone) == len(socks), f"{len(socks) - len(gone)} peers that do not read are still there")
-        # ThreadSanitizer keeps several bytes of its own for each of the server's.
-        limit = (24 << 20) * (4 if server.watched_by_tsan() else 1)
+        limit = (24 << 20) * server.bytes_for_one()
         check(peak < limit, f"the server grew by {peak >> 20} MiB")
         for sock in socks:
             sock.close()
@@ -64,7 +63,7 @@ def peers_that_do_not_read_share_a_budget():
             time.sleep(0.001)
         # Beside the budget each may have one write that waits and one that was refused.
         grown, limit = server.rss() - before, (2 << 20) + 96 * (280 << 10)
-        check(grown < limit * (4 if server.watched_by_tsan() else 1), f"the server grew by {grown >> 20} MiB")
+        check(grown < limit * server.bytes_for_one(), f"the server grew by {grown >> 20} MiB")
         warm.sendall(GET)
         check(read_response(warm)[2] == PLAIN, "who reads is served")
         for sock in socks:
