@@ -90,7 +90,7 @@ Test(slow_reader, what_waits_for_a_peer_that_does_not_read_is_bounded, .timeout 
 {
     struct rig rig;
     struct writer writer;
-    const size_t high = 256 * 1024, buffers = 2 * 132 * 1024; /* of two workers */
+    const size_t high = 256 * 1024, buffers = 3 * 132 * 1024; /* two workers, a poller */
 
     rig_open(&rig, 2);
     writer_open(&rig, &writer, high, 64 * 1024);
