@@ -6,8 +6,6 @@
  *
  * Prints one JSON line; status 1 when an echo was wrong, late or missing. Only 127.0.0.1. */
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -38,27 +36,6 @@ struct client {
 
 static size_t packet_size;
 static atomic_bool stop;
-
-static int connect_to(uint16_t port)
-{
-    struct timeval patience = { .tv_sec = PATIENCE_S };
-    struct sockaddr_in address = { .sin_family = AF_INET, .sin_port = htons(port) };
-    int on = 1;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0)
-        return -1;
-    /* The timeouts bound the run: a server that loses a packet ends in an error, not in a hang. */
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    if (connect(fd, (struct sockaddr *)&address, sizeof address) != 0) {
-        close(fd);
-        return -1;
-    }
-    return fd;
-}
 
 static const char *exchange(int fd, const unsigned char *packet, unsigned char *back)
 {
@@ -108,7 +85,7 @@ static bool connect_all(struct client *clients, unsigned count, uint16_t port)
 {
     for (unsigned i = 0; i < count; i++) {
         clients[i].fill = (unsigned char)i;
-        clients[i].fd = connect_to(port);
+        clients[i].fd = bench_connect(port, PATIENCE_S);
         if (clients[i].fd < 0) {
             fprintf(stderr, "echo_load: cannot connect: %s\n", strerror(errno));
             return false;

@@ -24,8 +24,6 @@
  * was late with requests whose connection was free. Only 127.0.0.1. */
 #include <errno.h>
 #include <fcntl.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -96,25 +94,6 @@ static int64_t due_at(size_t slot)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static int connect_to(uint16_t port)
-{
-    struct timeval patience = { .tv_sec = PATIENCE_S };
-    struct sockaddr_in address = { .sin_family = AF_INET, .sin_port = htons(port) };
-    int on = 1;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0)
-        return -1;
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    if (connect(fd, (struct sockaddr *)&address, sizeof address) != 0) {
-        close(fd);
-        return -1;
-    }
-    return fd;
-}
-
 /* The length of a whole answer that begins at `text`; 0: not there yet, or not understood. */
 static size_t whole_answer(const char *text, size_t length)
 {
@@ -140,7 +119,7 @@ static const char *open_one(struct connection *connection)
     char buffer[BUFFER_SIZE];
     size_t got = 0;
 
-    connection->fd = connect_to(config.port);
+    connection->fd = bench_connect(config.port, PATIENCE_S);
     if (connection->fd < 0)
         return "cannot connect";
     if (send(connection->fd, request, REQUEST_LENGTH, MSG_NOSIGNAL) != REQUEST_LENGTH)

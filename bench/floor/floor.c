@@ -174,30 +174,6 @@ _Noreturn void floor_run(void *(*loop)(void *index))
     _exit(0);       /* the loops run on: nothing of theirs may be released under them */
 }
 
-size_t floor_count_heads(unsigned char *matched, const char *data, size_t length)
-{
-    static const char end[] = { '\r', '\n', '\r', '\n' };
-    unsigned char seen = *matched;
-    size_t heads = 0;
-
-    for (size_t i = 0; i < length; i++) {
-        if (seen == 0) {
-            const char *cr = memchr(data + i, '\r', length - i);
-            if (!cr)
-                break;
-            i = (size_t)(cr - data);
-            seen = 1;
-        } else if (data[i] != end[seen]) {
-            seen = data[i] == '\r';
-        } else if (++seen == sizeof end) {
-            heads++;
-            seen = 0;
-        }
-    }
-    *matched = seen;
-    return heads;
-}
-
 void floor_stick(const char *data)
 {
     if (floor_options.stuck_ms == 0 || data[0] != 'Z')

@@ -12,6 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "support/heads.h"
+
 enum {
     FLOOR_THREADS_MAX = 256,
     FLOOR_ANSWERS_AT_ONCE = 64,
@@ -67,10 +69,6 @@ int floor_listen(int socket_flags);
 /* Runs `loop` on `floor_options.threads` threads until SIGTERM or SIGINT, then prints the counts
  * and ends the program. The argument of a loop is its index. */
 _Noreturn void floor_run(void *(*loop)(void *index));
-
-/* How many heads of requests end in `data`; `*matched`, 0 at first, carries an unfinished end over
- * to the next call. */
-size_t floor_count_heads(unsigned char *matched, const char *data, size_t length);
 
 /* With `-z ms`, bytes that begin with Z keep the caller busy for so long, in user space. */
 void floor_stick(const char *data);

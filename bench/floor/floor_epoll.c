@@ -38,7 +38,7 @@ static bool answer(int fd, const char *data, size_t length)
     if (floor_options.echo)
         return floor_send_all(fd, data, length);
     unsigned char seen = atomic_load_explicit(&matched[fd], memory_order_relaxed);
-    size_t heads = floor_count_heads(&seen, data, length);
+    size_t heads = bench_count_heads(&seen, data, length);
     atomic_store_explicit(&matched[fd], seen, memory_order_relaxed);
     return floor_send_answers(fd, heads);
 }

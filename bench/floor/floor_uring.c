@@ -299,7 +299,7 @@ static void sent(struct loop *loop, struct connection *c, int result)
  * shared buffer in which it came. False: the connection is to be dropped. */
 static bool answer(struct loop *loop, struct connection *c, char *data, size_t length, int number)
 {
-    size_t heads = floor_options.echo ? 0 : floor_count_heads(&c->matched, data, length);
+    size_t heads = floor_options.echo ? 0 : bench_count_heads(&c->matched, data, length);
 
     floor_stick(data);
     if (options.send_calls) {

@@ -360,7 +360,7 @@ static bool answer(struct connection *c, const char *data, size_t length)
     floor_stick(data);
     if (floor_options.echo)
         return floor_send_all(c->fd, data, length);
-    return floor_send_answers(c->fd, floor_count_heads(&c->matched, data, length));
+    return floor_send_answers(c->fd, bench_count_heads(&c->matched, data, length));
 }
 
 /* False: the connection is over. */

@@ -21,7 +21,7 @@ public:
         auto done = [self = shared_from_this()](std::error_code error, size_t got) {
             if (error)
                 return;
-            self->due_ += peer_count_heads(&self->matched_, self->buffer_, got);
+            self->due_ += bench_count_heads(&self->matched_, self->buffer_, got);
             self->answer();
         };
         socket_.async_read_some(asio::buffer(buffer_), std::move(done));

@@ -1,5 +1,5 @@
 /* http_peer.h: what the peers in C and C++ share: the answer, a listener of their own for each
- * thread, arguments, and the counting of heads for those that do not parse.
+ * thread, and arguments.
  *
  *     http_NAME port threads
  */
@@ -15,6 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+
+#include "../support/heads.h"
 
 enum { PEER_THREADS_MAX = 256, PEER_BACKLOG = 4096, PEER_ANSWERS_AT_ONCE = 64 };
 
@@ -72,31 +74,6 @@ static inline int peer_listen(uint16_t port)
         exit(1);
     }
     return fd;
-}
-
-/* How many heads end in `data`; `*matched` carries an unfinished end over to the next read. */
-static inline size_t peer_count_heads(unsigned char *matched, const char *data, size_t length)
-{
-    static const char end[4] = { '\r', '\n', '\r', '\n' };
-    unsigned char seen = *matched;
-    size_t heads = 0;
-
-    for (size_t i = 0; i < length; i++) {
-        if (seen == 0) {
-            const char *cr = (const char *)memchr(data + i, '\r', length - i);
-            if (!cr)
-                break;
-            i = (size_t)(cr - data);
-            seen = 1;
-        } else if (data[i] != end[seen]) {
-            seen = data[i] == '\r';
-        } else if (++seen == sizeof end) {
-            heads++;
-            seen = 0;
-        }
-    }
-    *matched = seen;
-    return heads;
 }
 
 /* PEER_ANSWERS_AT_ONCE answers in a row, so that a batch leaves in one write. */

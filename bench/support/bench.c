@@ -3,10 +3,14 @@
 
 #include <errno.h>
 #include <linux/futex.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -87,6 +91,26 @@ static uint64_t bucket_end(unsigned bucket)
         return bucket;
     unsigned shift = (bucket >> BENCH_SUB_BITS) - 1;
     return ((((uint64_t)bucket & (SUB - 1)) + SUB) << shift) + ((UINT64_C(1) << shift) - 1);
+}
+
+int bench_connect(uint16_t port, int patience_s)
+{
+    struct timeval patience = { .tv_sec = patience_s };
+    struct sockaddr_in address = { .sin_family = AF_INET, .sin_port = htons(port) };
+    int on = 1;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return -1;
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (connect(fd, (struct sockaddr *)&address, sizeof address) != 0) {
+        close(fd);
+        return -1;
+    }
+    return fd;
 }
 
 void bench_record(struct bench_histogram *histogram, int64_t nanoseconds)

@@ -18,6 +18,10 @@ int bench_flag(int argc, char **argv, const char *name);
  * name that ends in '=' takes a value). */
 void bench_only(int argc, char **argv, const char *const *known);
 
+/* A connection to 127.0.0.1, without Nagle's delay, whose calls end with an error after so many
+ * seconds: a server that loses a packet must not hang the run. The descriptor, or -1 and errno. */
+int bench_connect(uint16_t port, int patience_s);
+
 /* A histogram of nanoseconds with buckets of 1/16 of their size (an error of 6 % at most), so that
  * recording is a handful of instructions and needs no memory. */
 enum { BENCH_SUB_BITS = 4, BENCH_BUCKETS = (64 - BENCH_SUB_BITS + 1) << BENCH_SUB_BITS };

@@ -215,9 +215,9 @@ static void *idle_finish(void *context, int lease, int count)
         move_alarm(poller, TICK_NS);
     else if (guard & (ASLEEP | RESTING))
         wr_guard_wake(poller);
-    if (runtime->inline_callbacks)
+    if (runtime->inline_callbacks) {
         item = collect_inline(poller, count);
-    else {
+    } else {
         wr_harvest_deliver(poller, count, &kept);
         item = kept;
     }

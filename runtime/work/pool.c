@@ -398,7 +398,7 @@ bool wr_pool_tick(struct wr_pool *pool, weir_time now)
     }
     /* Progress is counted, not timed: a tick that comes late accuses nobody. */
     wr_lock(&pool->io.lock);
-    uint64_t started = wr_worker_started(&pool->io);
+    uint64_t started = wr_worker_sum(&pool->io).started;
     wr_unlock(&pool->io.lock);
     if (pool->tick_armed && started == pool->tick_started)
         compensate(pool);
@@ -418,12 +418,13 @@ void wr_pool_stats_get(struct wr_pool *pool, struct wr_pool_stats *ret_stats)
 
     stats.posts = wr_inject_pushes(pool->inject);
     wr_lock(&io->lock);
-    stats.items_run = wr_worker_started(io);
+    struct wr_worker_sum sum = wr_worker_sum(io);
+    stats.items_run = sum.started;
     for (struct wr_list *node = pool->guests.next; node != &pool->guests; node = node->next) {
         const struct wr_worker *guest = WR_CONTAINER_OF(node, struct wr_worker, node);
         stats.items_run += atomic_load_explicit(&guest->started, memory_order_relaxed);
     }
-    stats.posts += wr_worker_kept(io);
+    stats.posts += sum.kept;
     stats.wakes = io->wakes;
     stats.parks = io->parks;
     stats.compensations = io->compensations;
@@ -433,7 +434,7 @@ void wr_pool_stats_get(struct wr_pool *pool, struct wr_pool_stats *ret_stats)
     wr_unlock(&io->lock);
 
     wr_lock(&blocking->lock);
-    stats.items_run += wr_worker_started(blocking);
+    stats.items_run += wr_worker_sum(blocking).started;
     stats.posts += blocking->posts;
     stats.blocking_threads = blocking->threads;
     stats.blocking_queued = blocking->queued;

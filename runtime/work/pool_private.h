@@ -102,6 +102,11 @@ struct wr_pool {
     char name[WR_POOL_NAME_MAX + 1];
 };
 
+/* Over all workers that a lane has and had: items begun, and of these those of their slots. */
+struct wr_worker_sum {
+    uint64_t started, kept;
+};
+
 /* ---- worker.c ---- */
 /* The calling thread's worker (or guest) of any pool, or NULL. */
 struct wr_worker *wr_worker_current(void);
@@ -122,8 +127,7 @@ enum wr_take wr_worker_take(struct wr_pool *pool, weir_work **ret_work);
  * lock. */
 void wr_worker_join_all(struct wr_pool *pool, struct wr_lane *lane);
 /* Under the lock. */
-uint64_t wr_worker_started(const struct wr_lane *lane);
-uint64_t wr_worker_kept(const struct wr_lane *lane);
+struct wr_worker_sum wr_worker_sum(const struct wr_lane *lane);
 
 /* ---- pool.c ---- */
 /* Binds one worker to look at the queue, unless one is bound already. Behind a push, or in front of

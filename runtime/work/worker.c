@@ -299,30 +299,17 @@ void wr_worker_join_all(struct wr_pool *pool, struct wr_lane *lane)
     join(pool, &gone);
 }
 
-uint64_t wr_worker_started(const struct wr_lane *lane)
+struct wr_worker_sum wr_worker_sum(const struct wr_lane *lane)
 {
-    uint64_t started = lane->gone_started;
+    struct wr_worker_sum sum = {.started = lane->gone_started, .kept = lane->gone_kept};
     unsigned left = lane->threads;
     for (unsigned i = 0; i < lane->threads_max && left > 0; i++) {
         const struct wr_worker *worker = lane->slots[i];
         if (!worker)
             continue;
         left--;
-        started += atomic_load_explicit(&worker->started, memory_order_relaxed);
+        sum.started += atomic_load_explicit(&worker->started, memory_order_relaxed);
+        sum.kept += atomic_load_explicit(&worker->kept_runs, memory_order_relaxed);
     }
-    return started;
-}
-
-uint64_t wr_worker_kept(const struct wr_lane *lane)
-{
-    uint64_t kept = lane->gone_kept;
-    unsigned left = lane->threads;
-    for (unsigned i = 0; i < lane->threads_max && left > 0; i++) {
-        const struct wr_worker *worker = lane->slots[i];
-        if (!worker)
-            continue;
-        left--;
-        kept += atomic_load_explicit(&worker->kept_runs, memory_order_relaxed);
-    }
-    return kept;
+    return sum;
 }
